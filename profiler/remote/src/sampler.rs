@@ -31,8 +31,9 @@ use uunwind_recorder::thread_names::LOOKS;
 use uunwind_recording::{EndCause, Sample, Thread, Writer};
 use uunwind_ring::record::SampleKind;
 
-/// Longest wait for a thread to stop.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// Longest wait for a thread to stop, which on a loaded machine first needs a CPU for it. One that stops when nobody
+/// waits any more may end a call early: what a stop interrupts is repaired by the one who waits.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Longest wait before it is seen that uu is to end.
 const SLICE: Duration = Duration::from_millis(100);
 /// Looks take at most one of this many parts of the time; so do checks of what is mapped.

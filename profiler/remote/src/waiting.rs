@@ -19,10 +19,13 @@ use std::time::Duration;
 use syscalls::Sysno;
 use uunwind_recorder::machine::{self, Stat};
 
-/// Longest wait for a thread to stop.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// Longest wait for a thread to stop, which on a loaded machine first needs a CPU for it. One that stops when nobody
+/// waits any more may end a call early: what a stop interrupts is repaired by the one who waits.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// What a thread that runs between two reads is asked again.
 const TRIES: usize = 2;
+/// CPU time that a thread needs at most to enter its call again after a stop, in ns.
+const ENTERING: u64 = 200_000;
 
 /// A thread that is blocked, as the kernel shows it
 /// ([proc_pid_syscall(5)](https://man7.org/linux/man-pages/man5/proc_pid_syscall.5.html)).
@@ -132,6 +135,8 @@ pub struct Waiting {
     pub last_stop: Option<Stop>,
     /// Its thread pointer, which does not change; 0: not known yet.
     thread_pointer: u64,
+    /// CPU time that it had used before it was last stopped in a call, in ns.
+    stopped_at: Option<u64>,
 }
 
 impl Waiting {
@@ -164,7 +169,7 @@ impl Waiting {
             let time = machine::monotonic();
             let at = match state(pid, tid) {
                 State::Blocked(at) => at,
-                State::Running => return Found::Runs,
+                State::Running => return self.runs(ran, tally),
                 State::Gone => return Found::Gone,
             };
             memory.forget();
@@ -183,18 +188,33 @@ impl Waiting {
             if clock.ran() != Some(ran) {
                 continue;
             }
-            // One that waits for a disk, or was stopped by others, would not stop soon.
-            let may_stop = matches!(Stat::of_thread(pid, tid).as_ref().and_then(|stat| stat.field(3)), Some("S"));
-            if !is_whole && !is_current() {
-                return Found::OtherCode;
-            }
-            if !is_whole && may_stop {
-                return self.stop((pid, tid), (ran, at), clock, (walks, memory), tally);
+            if !is_whole {
+                let stat = Stat::of_thread(pid, tid);
+                let state = stat.as_ref().and_then(|stat| stat.field(3));
+                match state {
+                    // Its wait is over, and it has no CPU yet.
+                    Some("R") => return self.runs(ran, tally),
+                    None => return Found::Gone,
+                    _ if !is_current() => return Found::OtherCode,
+                    Some("S") => return self.stop((pid, tid), (ran, at), clock, (walks, memory), tally),
+                    // It waits for a disk, or was stopped by others, and would not stop soon.
+                    Some(_) => {}
+                }
             }
             tally.unstopped += u64::from(!is_whole);
             tally.waits += 1;
             walked.words.splice(0..0, walks.call(&name, at.number));
             return self.found((ran, at), walked, time);
+        }
+        tally.missed += 1;
+        Found::Missed
+    }
+
+    /// A thread runs. After a stop, it may be on the way back into its call: stopped now, it would be stopped twice in
+    /// one call.
+    fn runs(&self, ran: Ran, tally: &mut Tally) -> Found {
+        if self.stopped_at.is_none_or(|at| ran.cpu.saturating_sub(at) >= ENTERING) {
+            return Found::Runs;
         }
         tally.missed += 1;
         Found::Missed
@@ -274,6 +294,7 @@ impl Waiting {
         let at = Blocked { number: number(registers), sp: registers.rsp, pc: registers.rip };
         let mut walked = walks.walk(registers);
         walked.words.splice(0..0, walks.call(&name, at.number));
+        self.stopped_at = Some(ran.cpu);
         Some(self.keep((ran, at), walked))
     }
 }
