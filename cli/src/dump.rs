@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{json, Value};
 use std::ffi::OsString;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uunwind_built_in::HALVES;
 use uunwind_core::stop_reason::StopReason;
@@ -74,6 +74,11 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         Ok::<(), Failure>(())
     };
     if let Some(path) = &options.core {
+        if let Some(pid) = absent_number(path) {
+            return Err(Failure::new(format!(
+                "there is no core file {pid}; a process is dumped by `uu dump -p {pid}`"
+            )));
+        }
         let core = Arc::new(CoreFile::open(path).map_err(Failure::new)?);
         let mut folders = options.debug_dir.clone();
         folders.push(SYSTEM_DEBUG.into());
@@ -112,6 +117,11 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         Some(failure) => Err(failure),
         None => Ok(0),
     }
+}
+
+/// The number that was given where a core file belongs, by which people may mean a process.
+fn absent_number(path: &Path) -> Option<u32> {
+    path.to_str()?.parse().ok().filter(|_| !path.exists())
 }
 
 /// A thread with the lines of its stack, leaf first, and the reason for which the walk ended.

@@ -44,7 +44,8 @@ pub fn check(program: &OsStr) -> Result<Program, Failure> {
         notes.push(format!("{shown} was made by the Go compiler: goroutines show their native frames only"));
     }
     if executable.file_name().is_some_and(|name| name == "java") {
-        let advice = "use async-profiler for Java: uu shows the JVM's native frames, and Java code as [unknown code]";
+        let advice =
+            "use async-profiler for Java: uu shows the JVM's native frames, and names Java code by a perf map only";
         notes.push(format!("{shown}: {advice}"));
     }
     Ok(Program { executable, closure, asan_runtime: resolved.traits.address_sanitizer, notes })

@@ -308,6 +308,10 @@ fn what_cannot_be_shown_is_refused_with_its_reason() {
     assert!(refused("cat").contains("whole number") && refused("99999999999").contains("whole number"));
     // No system has this many processes (PID_MAX_LIMIT of linux/threads.h is 4 Mi).
     assert!(refused("2000000000").contains("there is no process 2000000000"));
+    // A number in the place of a core file is a process that was meant.
+    let mut core = uu::command(&scratch, &["dump", "2000000000"]);
+    let said = process::run(&mut core, &scratch, uu::LIMIT).expect_code(125).stderr;
+    assert!(said.contains("there is no core file 2000000000") && said.contains("`uu dump -p 2000000000`"), "{said}");
 
     let mut ended = Command::new("true").spawn().expect("true");
     // SAFETY: zeroed memory is a valid siginfo; the child is left to be waited for.

@@ -29,7 +29,7 @@ pub fn finish(mut running: Running, arguments: &Arguments, places: Places) -> Re
     let status = match outcome.wait_status.take() {
         Some(status) => status,
         None => {
-            if terminal::stderr_is_terminal() && !arguments.quiet {
+            if !arguments.quiet {
                 terminal::say("the recording is over; waiting for the program to end");
             }
             running.wait()

@@ -84,6 +84,17 @@ pub struct Process {
 }
 
 impl Process {
+    /// The file name by which its program was called, where its command line tells: programs may write a title there, of
+    /// which only a first word that is this `typed` name is taken for one.
+    pub fn called(&self, typed: &[u8]) -> Option<&[u8]> {
+        let first = self.command.first()?;
+        let word = first.split(|byte| *byte == b' ').next()?;
+        let name = word.rsplit(|byte| *byte == b'/').next()?;
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._+-".contains(byte);
+        let is_name = !name.starts_with(b"-") && !name.is_empty() && name.iter().all(is_plain);
+        (is_name && (word.len() == first.len() || name == typed)).then_some(name)
+    }
+
     /// Splits what `/proc/PID/cmdline` holds: words that each end with a zero
     /// ([proc_pid_cmdline(5)](https://man7.org/linux/man-pages/man5/proc_pid_cmdline.5.html)).
     pub fn words(cmdline: &[u8]) -> Vec<Vec<u8>> {

@@ -4,6 +4,7 @@ pub use crate::line::{Kind, Line};
 
 use crate::hide::{is_own, is_preload, shown, Facts, Missing, NativeFrames};
 use crate::resolve::{function_of, stop_text, CodeAt, Moment, Resolver};
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use uunwind_core::frame::Frame;
@@ -403,13 +404,22 @@ impl<'m, 'a> Merger<'m, 'a> {
                 lines.push(line);
             }
             None => {
-                let function = unnamed(path, start.unwrap_or(file_address));
+                let function = unnamed(self.as_called(process, path), start.unwrap_or(file_address));
                 lines.push(Line { function, named: false, ..base });
             }
         }
         let lines = lines.into_iter().map(|l| self.intern(l)).collect();
         let (own, preload) = (is_own(path), is_preload(path));
         Shown { lines, facts: Facts { glue, marked: interpreter, object, role: Role::Work, binding, own, preload } }
+    }
+
+    /// The path of an object; that of the program, as it was called: by a symbolic link, it has a name that people know.
+    fn as_called<'p>(&self, process: u32, path: &'p [u8]) -> Cow<'p, [u8]> {
+        let recording = self.resolver.recording();
+        let typed = recording.settings.command.first().and_then(|word| word.rsplit(|byte| *byte == b'/').next());
+        let process = recording.processes.get(process as usize).filter(|process| process.exe == path);
+        let called = process.and_then(|process| process.called(typed.unwrap_or_default()));
+        called.map_or(Cow::Borrowed(path), |name| Cow::Owned(name.to_vec()))
     }
 
     /// What a function of an object does for the bindings of the process's languages.
@@ -446,7 +456,8 @@ impl<'m, 'a> Merger<'m, 'a> {
 pub const WAITING: u8 = 0;
 
 /// Text for native code without a name: object and file address of its function, or of the frame itself.
-fn unnamed(path: &[u8], address: u64) -> String {
+fn unnamed(path: impl AsRef<[u8]>, address: u64) -> String {
+    let path = path.as_ref();
     if path.is_empty() {
         // Code made at run time: process addresses mean nothing outside the process.
         return "[unknown code]".to_owned();

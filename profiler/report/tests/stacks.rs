@@ -243,6 +243,29 @@ fn code_without_a_symbol_shows_its_object() {
     assert!(b.folded(NativeFrames::Hide).ends_with(";[unknown code] 1\n"), "{}", b.folded(NativeFrames::Hide));
 }
 
+/// A program that is called by a symbolic link has the name of the link; the kernel tells its file's.
+#[test]
+fn code_of_the_program_without_a_symbol_has_the_name_that_was_called() {
+    let mut b = Builder::new();
+    b.sample(&[Native(0, "")], StopReason::Complete, 0, 1);
+    b.recording.settings.command = vec![b"/usr/bin/server".to_vec()];
+    b.recording.processes[0].exe = b.recording.objects[0].path.clone();
+    for (words, name) in [
+        (&["/usr/bin/other", "--port"][..], "other"),
+        (&["other"], "other"),
+        // A title that the program wrote, a login shell, and nothing.
+        (&["other: worker"], "prog"),
+        (&["other *:80"], "prog"),
+        (&["server *:80"], "server"),
+        (&["-other"], "prog"),
+        (&[""], "prog"),
+        (&[], "prog"),
+    ] {
+        b.recording.processes[0].command = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        assert_eq!(b.folded(NativeFrames::Hide), format!("{name}+0x100 1\n"), "{words:?}");
+    }
+}
+
 /// A reader of the wire format that shares nothing with the writer: field number, value and bytes of each field.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, u64, Vec<u8>)> {
     fn varint(bytes: &mut &[u8]) -> u64 {

@@ -18,6 +18,7 @@ mod trace;
 
 use crate::resolve::Resolver;
 use crate::view::View;
+use std::borrow::Cow;
 use std::path::Path;
 use uunwind_recording::Recording;
 use uunwind_ring::FLAG_WALL;
@@ -296,8 +297,15 @@ pub(crate) fn period(rate: u32) -> u64 {
 
 /// A recording's command line, for titles.
 pub fn command(recording: &Recording) -> String {
-    let words = recording.settings.command.iter().map(|w| String::from_utf8_lossy(w));
-    printable(&words.collect::<Vec<_>>().join(" "))
+    printable(&recording.settings.command.iter().map(|word| self::word(word)).collect::<Vec<_>>().join(" "))
+}
+
+/// A word of a command line; one without a character as a shell has it, because it would not be seen.
+fn word(word: &[u8]) -> Cow<'_, str> {
+    match word {
+        b"" => Cow::Borrowed("''"),
+        word => String::from_utf8_lossy(word),
+    }
 }
 
 /// The text with control characters escaped: recordings hold bytes of foreign processes, and a terminal would obey

@@ -26,6 +26,9 @@ pub struct Style {
 /// The style of a summary in a file.
 pub const PLAIN: Style = Style { colour: false, width: 100, verbose: false };
 
+/// Most folders that are cut off the paths of a line.
+const FOLDERS: usize = 256;
+
 impl Style {
     /// A heading, bold if colours are used.
     fn heading(self, text: &str) -> String {
@@ -45,25 +48,44 @@ impl Style {
         }
     }
 
-    /// A name, made printable and cut to the columns that remain beside `used` columns: first the path is cut, then the
-    /// end.
+    /// A name, or several joined by ` > `, made printable and cut to the columns that remain beside `used` columns: first
+    /// the beginnings of the longest paths are cut, then the end.
     fn name(self, name: &str, used: usize) -> String {
         let name = super::printable(name);
         let room = self.width.saturating_sub(used).max(20);
-        let too_much = name.chars().count().saturating_sub(room);
-        if too_much == 0 {
+        if name.chars().count() <= room {
             return name;
         }
-        if let Some((function, path)) = name.rsplit_once(" (").filter(|(_, path)| path.contains('/')) {
-            // The mark takes one column, and what is cut begins with a slash, or is longer than it.
-            let tail: String = path.chars().skip(too_much).collect();
-            if let Some((_, rest)) = tail.split_once('/') {
-                return format!("{function} (…/{rest}");
+        let mut parts: Vec<String> = name.split(" > ").map(str::to_owned).collect();
+        let mut length = name.chars().count();
+        // A hostile path may have any number of folders.
+        for _ in 0..FOLDERS {
+            if length <= room {
+                break;
             }
+            let shorter = parts.iter().map(|part| without_a_folder(part)).enumerate();
+            let shorter = shorter.filter_map(|(at, part)| Some((at, part?)));
+            let Some((at, part)) = shorter.max_by_key(|(_, part)| part.chars().count()) else { break };
+            let Some(place) = parts.get_mut(at) else { break };
+            length = length - place.chars().count() + part.chars().count();
+            *place = part;
+        }
+        let name = parts.join(" > ");
+        if length <= room {
+            return name;
         }
         let head: String = name.chars().take(room - 1).collect();
         format!("{head}…")
     }
+}
+
+/// `function (path)` without the first folder of the path, if it has one.
+fn without_a_folder(name: &str) -> Option<String> {
+    let (function, path) = name.rsplit_once(" (")?;
+    // A mark stands for what was cut before.
+    let rest = path.strip_prefix("…/").unwrap_or(path);
+    let (_, rest) = rest.strip_prefix('/').unwrap_or(rest).split_once('/')?;
+    Some(format!("{function} (…/{rest}"))
 }
 
 /// The whole summary. `unusable`: objects (indices in the recording) whose names cannot be used, and the reason.
@@ -110,5 +132,14 @@ mod tests {
         let long = "a_very_long_function_name_without_a_path_in_it";
         assert_eq!(style.name(long, 10), "a_very_long_function_name_without_a_pat…");
         assert_eq!(style.name("esc\u{1b}[1m", 10), "esc\\u{1b}[1m");
+    }
+
+    #[test]
+    fn each_path_of_a_branch_keeps_its_end() {
+        let style = Style { colour: false, width: 71, verbose: false };
+        let name = "<module> (/usr/lib/app/site/pkg/urls.py) > (2 more) > answer (/usr/lib/app/site/pkg/http/base.py)";
+        assert_eq!(style.name(name, 10), "<module> (…/pkg/urls.py) > (2 more) > answer (…/http/base.py)");
+        let name = format!("{} > (9 more) > __GI___libc_write", "f (/a/b.py)");
+        assert_eq!(style.name(&name, 10), name);
     }
 }

@@ -15,22 +15,28 @@ const WAITED: (f64, f64) = (0.9, 1.0);
 struct Runtime {
     /// The file name of its library, or of its executable.
     files: &'static [&'static str],
+    /// A word of the command line that has asked for names already.
+    asked: &'static str,
     hint: &'static str,
 }
 
 const RUNTIMES: [Runtime; 3] = [
     Runtime {
         files: &["libjvm.so"],
+        asked: "-XX:+DumpPerfMapAtExit",
         hint:
             "Java's functions have names if java is run with -XX:+UnlockDiagnosticVMOptions -XX:+PreserveFramePointer \
                -XX:+DumpPerfMapAtExit (JDK 17 and later)",
     },
     Runtime {
         files: &["node", "nodejs"],
+        asked: "--perf-basic-prof",
         hint: "JavaScript's functions have names if node is run with --perf-basic-prof",
     },
     Runtime {
         files: &["libcoreclr.so"],
+        // In the environment, which no recording holds.
+        asked: "",
         hint: ".NET's functions have names if it is run with DOTNET_PerfMapEnabled=1",
     },
 ];
@@ -85,7 +91,11 @@ fn runtimes<'a>(recording: &'a Recording, profile: &'a Profile) -> impl Iterator
     RUNTIMES.iter().filter_map(move |runtime| {
         let has = |process: &u32| {
             let files = present.get(process);
-            files.is_some_and(|files| runtime.files.iter().any(|file| files.contains(*file)))
+            let is_here = files.is_some_and(|files| runtime.files.iter().any(|file| files.contains(*file)));
+            let words = recording.processes.get(*process as usize).map_or(&[][..], |process| &process.command);
+            // What such a program still has without names is code of the runtime itself.
+            let has_asked = !runtime.asked.is_empty() && words.iter().any(|word| word == runtime.asked.as_bytes());
+            is_here && !has_asked
         };
         let weight = unknown.iter().filter(|(process, _)| has(process)).map(|(_, weight)| weight).sum();
         let share = percent(weight, all);
@@ -151,9 +161,15 @@ mod tests {
     }
 
     /// A process with this object, of whose time `unknown` percent are in unknown code, and `stripped` in the object.
-    fn of(path: &str, [unknown, stripped]: [u64; 2]) -> String {
+    fn of(path: &str, shares: [u64; 2]) -> String {
+        called(&[path], path, shares)
+    }
+
+    /// The same, with this command line.
+    fn called(words: &[&str], path: &str, [unknown, stripped]: [u64; 2]) -> String {
+        let command = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         let recording = Recording {
-            processes: vec![Process { exe: b"/usr/bin/prog".to_vec(), ..Process::default() }],
+            processes: vec![Process { exe: b"/usr/bin/prog".to_vec(), command, ..Process::default() }],
             threads: vec![Thread::default()],
             objects: vec![Object { path: path.as_bytes().to_vec(), ..Object::default() }],
             ..Recording::default()
@@ -176,6 +192,10 @@ mod tests {
         assert!(of("/usr/lib/jvm/libjvm.so", [60, 0]).contains("60 % of the time is in unknown code. Java"));
         assert!(of("/usr/bin/node", [30, 0]).contains("--perf-basic-prof"));
         assert_eq!(of("/usr/bin/node", [5, 5]), "");
+        // What has been done is not advised.
+        assert_eq!(called(&["node", "--perf-basic-prof", "x.js"], "/usr/bin/node", [30, 0]), "");
+        let words = ["java", "-XX:+UnlockDiagnosticVMOptions", "-XX:+DumpPerfMapAtExit", "Work"];
+        assert_eq!(called(&words, "/usr/lib/jvm/libjvm.so", [60, 0]), "");
         assert_eq!(of("/usr/bin/other", [60, 0]), "");
         assert!(of("/usr/bin/sqlite3", [0, 40])
             .contains("40 % of the time is in functions of /usr/bin/sqlite3 without names"));

@@ -92,14 +92,45 @@ impl Printer<'_> {
     }
 }
 
+/// A part of the whole, of one name: indices of threads or processes in the recording, and their cost.
+type Part = (HashSet<u32>, Amount);
+type Parts = HashMap<String, Part>;
+
+/// Merges those whose names differ only in numbers, such as a server's threads of a request each.
+fn without_numbers(parts: Parts) -> Parts {
+    let mut alike: HashMap<String, Vec<(String, Part)>> = HashMap::new();
+    for (name, part) in parts {
+        let mut pattern = String::with_capacity(name.len());
+        for c in name.chars() {
+            match c.is_ascii_digit() {
+                true if pattern.ends_with('*') => {}
+                true => pattern.push('*'),
+                false => pattern.push(c),
+            }
+        }
+        alike.entry(pattern).or_default().push((name, part));
+    }
+    let merged = |(pattern, mut parts): (String, Vec<(String, Part)>)| match parts.pop() {
+        Some(only) if parts.is_empty() => only,
+        last => {
+            let mut sum = Part::default();
+            for (_, (indices, amount)) in parts.into_iter().chain(last) {
+                sum.0.extend(indices);
+                add(&mut sum.1, amount);
+            }
+            (pattern, sum)
+        }
+    };
+    alike.into_iter().map(merged).collect()
+}
+
 /// Processes by their command lines, and threads by their names, where there are several.
 fn parts(recording: &Recording, profile: &Profile, printer: &Printer<'_>) -> Vec<String> {
     let mut of_thread: HashMap<u32, Amount> = HashMap::new();
     for stack in &profile.stacks {
         add(of_thread.entry(stack.thread).or_default(), (stack.weight, stack.samples));
     }
-    let mut processes: HashMap<String, (HashSet<u32>, Amount)> = HashMap::new();
-    let mut threads: HashMap<String, (HashSet<u32>, Amount)> = HashMap::new();
+    let (mut processes, mut threads) = (Parts::new(), Parts::new());
     for (index, amount) in of_thread {
         let Some(thread) = recording.threads.get(index as usize) else { continue };
         let program = threads::program(recording, thread.process);
@@ -111,10 +142,13 @@ fn parts(recording: &Recording, profile: &Profile, printer: &Printer<'_>) -> Vec
             add(&mut part.1, amount);
         }
     }
+    if threads.len() > ROWS {
+        threads = without_numbers(threads);
+    }
     let tables = [("process", "processes", processes), ("thread", "threads", threads)];
     let several = tables.into_iter().filter(|(.., parts)| parts.len() > 1);
     let table = several.map(|(one, many, parts)| {
-        let row = |(name, (indices, amount)): (String, (HashSet<u32>, Amount))| match indices.len() {
+        let row = |(name, (indices, amount)): (String, Part)| match indices.len() {
             1 => (name, amount),
             count => (format!("{name} ({count} {many})"), amount),
         };
@@ -281,6 +315,27 @@ mod tests {
         let table = text.split_once("Time by process\n").expect("a table").1;
         assert!(table.contains("50.0 %") && table.contains("2  cc1 b.c (2 processes)"), "{text}");
         assert!(table.contains("1  cc1 a.c\n") && !text.contains("Time by thread"), "{text}");
+    }
+
+    #[test]
+    fn many_threads_whose_names_differ_in_numbers_are_one_row() {
+        let table = |count: u32| {
+            let thread = |n| Thread { process: 0, tid: 7 + n, name: format!("Thread-{n} (answer)") };
+            let mut threads: Vec<Thread> = (0..count).map(thread).collect();
+            threads.push(Thread { process: 0, tid: 6, name: "main2".to_owned() });
+            let stacks = (0..=count).map(|thread| Stack { thread, ..stack(&[0], 1) }).collect();
+            let mut recording = Recording { processes: vec![Process::default()], threads, ..Recording::default() };
+            recording.settings.rate = 100;
+            let profile = Profile { lines: vec![line("work", "", 0)], stacks, ..Profile::default() };
+            let text = render(&recording, &profile, super::super::PLAIN);
+            text.split_once("Time by thread\n").expect("a table").1.to_owned()
+        };
+        let many = table(99);
+        assert!(many.contains("  99.0 %    0.99s       99  Thread-* (answer) (99 threads)\n"), "{many}");
+        assert!(many.contains("        1  main2\n"), "{many}");
+        // A few workers are of interest each by itself.
+        let few = table(4);
+        assert!(few.contains("  Thread-0 (answer)\n") && few.contains("  Thread-3 (answer)\n"), "{few}");
     }
 
     #[test]
