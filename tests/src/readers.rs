@@ -49,7 +49,9 @@ pub fn speedscope(scratch: &Path, file: &Path) -> Option<(Vec<String>, Vec<Row>)
     let table = "
         const cells = (row) => [...row.children].map((cell) => cell.textContent);
         const rows = () => [...document.querySelectorAll('tr')].map(cells);
-        for (let n = 0; n < 1000 && rows().length < 2; n++) await new Promise((done) => setTimeout(done, 20));
+        // The list of profiles may be there before the functions, whose first cell is 10.10ms (25%).
+        const isShown = () => rows().some((row) => /\\(.*%\\)$/.test(row[0]));
+        for (let n = 0; n < 1000 && !isShown(); n++) await new Promise((done) => setTimeout(done, 20));
         return rows().map((row) => row.join('\\t')).join('\\n');";
     let page = page.replace("<head>", &base).replace("</body>", &(browser::script(table) + "</body>"));
     let opened = scratch.join("speedscope.html");
@@ -58,10 +60,13 @@ pub fn speedscope(scratch: &Path, file: &Path) -> Option<(Vec<String>, Vec<Row>)
     let shown = browser::open(&what, scratch, &opened, &fragment, "1300,3000")?;
     let mut profiles = Vec::new();
     let mut functions = Vec::new();
-    // "10.10ms (25%)"; near the ends "<0.01%" and ">99%".
+    // "10.10ms (25%)"; near the ends "<0.01%" and ">99%", which stands for the middle of what it may be.
     let share = |cell: &str| -> f64 {
         let percent = cell.rsplit_once('(').and_then(|(_, rest)| rest.strip_suffix("%)"));
-        let percent = percent.and_then(|percent| percent.trim_start_matches(['<', '>']).parse().ok());
+        let percent = percent.and_then(|percent| match percent.strip_prefix('>') {
+            Some(least) => least.parse().ok().map(|least: f64| (least + 100.0) / 2.0),
+            None => percent.trim_start_matches('<').parse().ok(),
+        });
         percent.unwrap_or_else(|| panic!("no share in {cell:?}: {shown}"))
     };
     for row in shown.lines() {
