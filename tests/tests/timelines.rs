@@ -158,8 +158,8 @@ impl Session {
         server.arg("--daemon").arg(profile).args(["--session", "test"]).env("HOME", home);
         let server = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
         let session = Session { cli, home: home.to_owned(), server };
-        // Not by its command `status`: it removes the files of a session that it does not find, and that of a server which
-        // makes them meanwhile is lost. The log has this line after them.
+        // Not by its command `status`: it removes the files of a session that it does not find, and that of a server
+        // which makes them meanwhile is lost. The log has this line after them.
         let log = || std::fs::read_to_string(home.join(".profiler-cli/test.log")).unwrap_or_default();
         running::wait_for("the loaded profile", || {
             assert!(!log().contains("Failed to load"), "{}", log());

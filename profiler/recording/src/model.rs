@@ -84,8 +84,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// The file name by which its program was called, where its command line tells: programs may write a title there, of
-    /// which only a first word that is this `typed` name is taken for one.
+    /// The file name by which its program was called, where its command line tells: programs may write a title there,
+    /// of which only a first word that is this `typed` name is taken for one.
     pub fn called(&self, typed: &[u8]) -> Option<&[u8]> {
         let first = self.command.first()?;
         let word = first.split(|byte| *byte == b' ').next()?;

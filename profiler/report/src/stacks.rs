@@ -413,7 +413,8 @@ impl<'m, 'a> Merger<'m, 'a> {
         Shown { lines, facts: Facts { glue, marked: interpreter, object, role: Role::Work, binding, own, preload } }
     }
 
-    /// The path of an object; that of the program, as it was called: by a symbolic link, it has a name that people know.
+    /// The path of an object; that of the program, as it was called: by a symbolic link, it has a name that people
+    /// know.
     fn as_called<'p>(&self, process: u32, path: &'p [u8]) -> Cow<'p, [u8]> {
         let recording = self.resolver.recording();
         let typed = recording.settings.command.first().and_then(|word| word.rsplit(|byte| *byte == b'/').next());

@@ -48,8 +48,8 @@ impl Style {
         }
     }
 
-    /// A name, or several joined by ` > `, made printable and cut to the columns that remain beside `used` columns: first
-    /// the beginnings of the longest paths are cut, then the end.
+    /// A name, or several joined by ` > `, made printable and cut to the columns that remain beside `used` columns:
+    /// first the beginnings of the longest paths are cut, then the end.
     fn name(self, name: &str, used: usize) -> String {
         let name = super::printable(name);
         let room = self.width.saturating_sub(used).max(20);
