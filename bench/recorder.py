@@ -72,7 +72,7 @@ def used(pid):
 
 def measured(uu, options, command, seconds, recording):
     """Seconds, CPU seconds of the recorder in them, samples, and periods that they stand for."""
-    record = [uu, "record", "-q", *options, "-o", recording, "--", *command, str(seconds + 1.5)]
+    record = [uu, "record", *options, "-o", recording, "--", *command, str(seconds + 1.5)]
     child = subprocess.Popen(record, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if child.stdout.readline() != b"begun\n":
         sys.exit(child.communicate()[1].decode())
@@ -83,6 +83,9 @@ def measured(uu, options, command, seconds, recording):
     said = child.communicate()[1].decode()
     if child.returncode:
         sys.exit(said)
+    # Then the timers of the threads have sampled, at the kernel's tick.
+    if "no perf events (" in said and ("--kernel" in options or "4999" in options):
+        sys.exit(f"{' '.join(options)}: {said}")
     report = json.loads(subprocess.run([uu, "report", recording, "-f", "json", "-i"], check=True, capture_output=True).stdout)
     weights = [sample["weight"] for sample in report["samples"] if begin <= report["start"] + sample["time"] < end]
     return (end - begin) / 1e9, cpu, len(weights), sum(weights)

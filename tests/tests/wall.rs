@@ -166,7 +166,8 @@ fn a_running_program_is_recorded_with_its_waits() {
             // From outside, a thread that is ready to run, as on a loaded machine, counts as running; and there are few
             // looks, one of which may stand for all the time.
             let looks = samples.iter().filter(|sample| of(sample)).count();
-            assert!(looks < 40 || waiting > found * 0.2, "{name}: {waiting:.3} of {found:.3} s in {looks} looks");
+            let are_few = recording.outcome.stderr.contains("threads were looked at ");
+            assert!(are_few || waiting > found * 0.2, "{name}: {waiting:.3} of {found:.3} s in {looks} looks");
             let right = |s: &Sample| of(s) && waits_in(s, call) && s.native_names().contains(&function);
             assert!(seconds(&samples, right) > waiting * 0.9 - 0.05, "{name}");
         }

@@ -224,6 +224,8 @@ impl Drop for Pushed {
             // SAFETY: the record lives as long as this; the list as long as the thread, as this function runs in it
             // before its thread-locals end, or a destructor of one of them runs it whole.
             unsafe { (*head).store((*self.record).outer, Ordering::Release) };
+            // What is written to the record's place next stays after that.
+            std::sync::atomic::compiler_fence(Ordering::Release);
         }
     }
 }

@@ -449,7 +449,8 @@ fn losses(sampler: &Sampler, rate: u32, wall: Duration) -> Vec<String> {
             .push(format!("{} children were not recorded: {CHILDREN} processes were recorded already", sampler.beyond));
     }
     let looked = tally.looks as f64 / wall.as_secs_f64().max(1e-9);
-    if tally.looks > 10 && looked < f64::from(rate) * LOOKED {
+    let is_long = wall.as_secs_f64() * f64::from(rate) > 10.0;
+    if is_long && looked < f64::from(rate) * LOOKED {
         notes.push(format!(
             "threads were looked at {looked:.0} times a second instead of {rate}: more would cost too much. Samples stand for \
              more time each"

@@ -34,6 +34,8 @@ use uunwind_ring::record::SampleKind;
 /// Longest wait for a thread to stop, which on a loaded machine first needs a CPU for it. One that stops when nobody
 /// waits any more may end a call early: what a stop interrupts is repaired by the one who waits.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// A thread that did not stop in time is not asked again for so long: the others would wait for it.
+const AGAIN: Duration = Duration::from_secs(20);
 /// Longest wait before it is seen that uu is to end.
 const SLICE: Duration = Duration::from_millis(100);
 /// Looks take at most one of this many parts of the time; so do checks of what is mapped.
@@ -131,6 +133,8 @@ pub struct Sampler {
     pub open_files: usize,
     /// Threads that cannot be sampled.
     pub clockless: Clockless,
+    /// CPU time of the looking thread for threads' names, in ns.
+    naming: u64,
     thread_count: u32,
     stacks: Stacks,
 }
@@ -157,6 +161,7 @@ impl Sampler {
             beyond: 0,
             open_files: 0,
             clockless: Clockless::default(),
+            naming: 0,
             thread_count: 0,
             stacks: Stacks::default(),
         }
@@ -237,17 +242,17 @@ impl Sampler {
                 }
                 return Pause::Over(cause);
             }
-            let begun = Instant::now();
+            let (begun, cost) = (Instant::now(), self.cost());
             for (index, (walks, memory)) in walks.iter_mut().enumerate() {
                 let pause = self.with_target(index, |sampler, target| sampler.look_once(target, index, walks, memory));
                 if let Some(Some(pause)) = pause {
                     return pause;
                 }
             }
-            next = begun + period.max(begun.elapsed() * SHARE);
+            next = begun + period.max((self.cost() - cost) * SHARE);
             if self.with_children && begun >= self.search {
                 let children = self.search();
-                self.search = Instant::now() + SEARCH.max(begun.elapsed() * SHARE);
+                self.search = Instant::now() + SEARCH.max((self.cost() - cost) * SHARE);
                 if !children.is_empty() {
                     return Pause::Children(children);
                 }
@@ -256,6 +261,12 @@ impl Sampler {
                 return Pause::Snapshot;
             }
         }
+    }
+
+    /// What looks have cost so far: CPU time of this thread, as what is stopped may have to wait for a CPU; without the
+    /// looks for threads' names, which have intervals of their own.
+    fn cost(&self) -> Duration {
+        Duration::from_nanos(machine::own_thread_cpu().saturating_sub(self.naming))
     }
 
     /// Looks at a process, and from time to time at what it has mapped. Returns what else is to be done, if anything.
@@ -270,12 +281,12 @@ impl Sampler {
         if self.wall {
             target.threads.values_mut().for_each(|thread| self.singles.take(thread.single.as_mut(), thread.index));
         }
-        let begun = Instant::now();
+        let (begun, cost) = (Instant::now(), self.cost());
         if begun >= target.check || matches!(looked, Looked::OtherCode) {
             if !self.settle(target, walks) {
                 return Some(Pause::OtherCode(index));
             }
-            target.check = begun + begun.elapsed() * SHARE * 2;
+            target.check = begun + (self.cost() - cost) * SHARE * 2;
         }
         matches!(looked, Looked::LetGo).then_some(Pause::LetGo)
     }
@@ -345,8 +356,10 @@ impl Sampler {
         if !self.wall {
             return;
         }
+        // It may have ended just after the last look, or now.
+        let due = thread.due + machine::monotonic().saturating_sub(thread.used);
         // But for the rest of a period, which every thread has.
-        self.unseen += if thread.due < self.period { 0 } else { thread.due };
+        self.unseen += if due < self.period { 0 } else { due };
         self.singles.end(thread.single, thread.index);
     }
 
@@ -413,7 +426,19 @@ impl Sampler {
             let (single, waiting) = ((kept && self.wall).then(|| Single::of(tid)).flatten(), Waiting::default());
             target.threads.insert(
                 tid,
-                Watched { index, clock, used, due, name, inner: None, is_languages: false, looks: 0, waiting, single },
+                Watched {
+                    index,
+                    clock,
+                    used,
+                    due,
+                    name,
+                    inner: None,
+                    is_languages: false,
+                    looks: 0,
+                    waiting,
+                    single,
+                    asked: None,
+                },
             );
         }
     }
@@ -424,7 +449,7 @@ impl Sampler {
         self.tally.looks += 1;
         let (pid, code, pending) = (target.pid, &target.code, &mut target.pending);
         for (tid, thread) in &mut target.threads {
-            if thread.due < self.period {
+            if thread.due < self.period || thread.asked.is_some_and(|asked| asked.elapsed() < AGAIN) {
                 continue;
             }
             if self.wall {
@@ -441,7 +466,10 @@ impl Sampler {
                         continue;
                     }
                     Found::OtherCode => return Looked::OtherCode,
-                    Found::NotInTime => return Looked::LetGo,
+                    Found::NotInTime => {
+                        thread.asked = Some(Instant::now());
+                        return Looked::LetGo;
+                    }
                     Found::Missed | Found::Gone => continue,
                     Found::Runs => {}
                 }
@@ -468,6 +496,7 @@ impl Sampler {
                 }
                 Some((_, None)) => {
                     self.tally.unstopped += 1;
+                    thread.asked = Some(Instant::now());
                     return Looked::LetGo;
                 }
                 // It was stopped by a signal, or has ended.
@@ -526,7 +555,9 @@ impl Sampler {
             self.rename(target, tid, thread);
         }
         self.write_waits();
+        let before = machine::own_thread_cpu();
         self.take_language_names(target, walks);
+        self.naming += machine::own_thread_cpu().saturating_sub(before);
         self.writer.flush();
         is_same
     }

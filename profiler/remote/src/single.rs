@@ -139,7 +139,7 @@ impl Single {
             }
             // Each wait has two records.
             PerfRecord::Lost(n) => {
-                (course.state, *left_out) = (State::Unknown, left_out.saturating_add(n / 2));
+                (course.state, *left_out) = (State::Unknown, left_out.saturating_add(n.div_ceil(2)));
             }
             _ => {}
         });
@@ -158,6 +158,7 @@ impl Course {
     fn next(&mut self, Switch { time, to }: Switch) -> Option<(u64, u64)> {
         let within = |time: u64| self.stop.filter(|stop| (stop.from..=stop.stood).contains(&time));
         let stop = within(time);
+        let stands = |stop: Option<Stop>| stop.is_some_and(|stop| !stop.in_call);
         let wait = |begin: u64, end: u64| (begin, end.saturating_sub(begin));
         let (state, ended) = match (self.state, to) {
             // To stand still is no wait.
@@ -170,10 +171,13 @@ impl Course {
                 back.used += back.on_cpu.map_or(0, |from| time.saturating_sub(from));
                 back.on_cpu = (to == SwitchTo::Running).then_some(time);
                 match to {
-                    SwitchTo::Waiting if back.used <= BACK => (back.begin.map_or(State::Unknown, State::Waits), None),
+                    SwitchTo::Waiting if back.used <= BACK && !stands(stop) => {
+                        (back.begin.map_or(State::Unknown, State::Waits), None)
+                    }
                     SwitchTo::Waiting => {
                         let before = back.begin.filter(|begin| *begin < back.at);
-                        (State::Waits(time), before.map(|begin| wait(begin, back.at)))
+                        let state = if stands(stop) { State::Stands } else { State::Waits(time) };
+                        (state, before.map(|begin| wait(begin, back.at)))
                     }
                     _ => (State::Back(back), None),
                 }
@@ -187,14 +191,11 @@ impl Course {
                 _ => (State::Runs, Some(wait(begin, time))),
             },
             (State::Unknown, SwitchTo::Running) if stop.is_some_and(|stop| stop.in_call) => (State::Woken(None), None),
-            (_, SwitchTo::Waiting) => match stop {
-                Some(Stop { in_call: false, .. }) => (State::Stands, None),
-                _ => (State::Waits(time), None),
-            },
+            (_, SwitchTo::Waiting) => (if stands(stop) { State::Stands } else { State::Waits(time) }, None),
             (_, SwitchTo::Running | SwitchTo::Ready) => (State::Runs, None),
         };
-        if matches!(state, State::Back(_)) {
-            // Another wait may begin within it.
+        if matches!(state, State::Back(_)) && self.stop.is_some_and(|stop| stop.stood <= time) {
+            // Another wait may begin within it. The next stop may be known already.
             self.stop = None;
         }
         self.state = state;
@@ -234,6 +235,29 @@ mod tests {
         assert_eq!(with(&[]), []);
         // Nobody saw how the wait began: no part of it is one.
         assert_eq!(found(stop, &[&before[1..], &[(210, Waiting), (900, Running)]].concat()), []);
+    }
+
+    /// The next stop is known before the switch of being let go is read.
+    #[test]
+    fn a_stop_after_a_stop_splits_no_wait() {
+        let with = |second: Stop, rest: &[(u64, SwitchTo)]| {
+            let mut course = Course { stop: Some(Stop { from: 90, stood: 150, in_call: true }), ..Course::default() };
+            let next = |course: &mut Course, switches: &[(u64, SwitchTo)]| -> Vec<(u64, u64)> {
+                switches.iter().filter_map(|(time, to)| course.next(Switch { time: *time, to: *to })).collect()
+            };
+            assert_eq!(next(&mut course, &[(10, Waiting), (100, Running), (110, Waiting)]), []);
+            course.stop = Some(second);
+            next(&mut course, rest)
+        };
+        let in_call = Stop { from: 390, stood: 450, in_call: true };
+        let twice = [(200, Running), (300, Waiting), (400, Running), (410, Waiting), (500, Running), (510, Waiting)];
+        assert_eq!(with(in_call, &[&twice[..], &[(900, Running)]].concat()), [(10, 890)]);
+        // It runs, and stands still outside of a call.
+        let left = 200 + BACK;
+        let outside = Stop { from: left, stood: left + 60, in_call: false };
+        let runs = [(200, Running), (left + 10, Waiting), (left + 100, Running), (left + 500, Waiting)];
+        let rest = [&runs[..], &[(left + 600, Running)]].concat();
+        assert_eq!(with(outside, &rest), [(10, 190), (left + 500, 100)]);
     }
 
     /// A thread that was not in a call when it was stopped has waited before, and to stand still is no wait.

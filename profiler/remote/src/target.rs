@@ -109,6 +109,8 @@ pub struct Watched {
     pub waiting: Waiting,
     /// Its single waits, if they are wanted and the kernel reports them.
     pub single: Option<Single>,
+    /// When it was last asked to stop in vain.
+    pub asked: Option<Instant>,
 }
 
 impl Watched {
