@@ -62,7 +62,7 @@ fn files(folder: &Path) -> BTreeSet<String> {
 #[test]
 fn packages_are_small_and_whole() {
     // Limits, not sizes: a tenth above what they were. Unstripped, the tarball has more than three times as much.
-    for (end, limit) in [(".tar.xz", 3_200_000), (".whl", 5_600_000), (".deb", 3_200_000)] {
+    for (end, limit) in [(".tar.xz", 3_500_000), (".whl", 6_200_000), (".deb", 3_500_000)] {
         let Some(path) = package(end) else {
             skips::skipped(&format!("the size of the {end}"), "dpkg-deb is not here");
             continue;
