@@ -20,8 +20,9 @@ const TIME: Duration = Duration::from_millis(200);
 /// The clock is asked once for this number of entries, whatever they are.
 const BATCH: usize = 256;
 
+/// The unwind data of a piece of code.
 #[derive(Clone, Copy)]
-struct Fde {
+pub struct Fde {
     code: Span,
     fde: u64,
     /// All unwind data of its list.
@@ -91,20 +92,29 @@ impl Frames {
         self.fdes.sort_by_key(|fde| fde.code.start);
     }
 
-    /// The rule of a frame in such code; `None`: no FDE covers it.
-    pub fn rule(&self, cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Packed> {
-        let lookup = cursor.lookup_pc();
+    /// The one that covers a process address.
+    pub fn fde(&self, lookup: u64) -> Option<&Fde> {
         let after = self.fdes.partition_point(|fde| fde.code.start <= lookup);
-        let fde = self.fdes.get(after.checked_sub(1)?).filter(|fde| fde.code.contains(lookup))?;
-        if !fde.defines_cfa {
+        self.fdes.get(after.checked_sub(1)?).filter(|fde| fde.code.contains(lookup))
+    }
+}
+
+impl Fde {
+    /// Whether its rule must be looked for in memory.
+    pub fn needs_search(&self) -> bool {
+        self.defines_cfa
+    }
+
+    /// The rule of a frame in its code. `None`: it is another one by now.
+    pub fn rule(&self, cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Packed> {
+        if !self.defines_cfa {
             return Some(Packed::failed(StopReason::OpaqueWindow));
         }
         if let Some(rule) = at_return::rule(cursor, reader) {
             return Some(rule.pack());
         }
-        match uunwind_eh_frame::find_at(fde.fde, fde.list, lookup, cursor.regs.pc, reader) {
+        match uunwind_eh_frame::find_at(self.fde, self.list, cursor.lookup_pc(), cursor.regs.pc, reader) {
             Ok(answer) => Some(Packed::from_result(answer.rule)),
-            // It is another one by now.
             Err(StopReason::NoRule) => None,
             Err(reason) => Some(Packed::failed(reason)),
         }

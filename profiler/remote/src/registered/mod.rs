@@ -8,11 +8,12 @@
 mod frames;
 mod gdb;
 mod libgcc;
+mod searches;
 pub mod windows;
 
 use crate::memory::Memory;
 use frames::Frames;
-use std::collections::HashMap;
+use searches::Searches;
 use std::time::{Duration, Instant};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
@@ -34,22 +35,17 @@ const PART_OF_TIME: u32 = 9;
 /// At most this number of times a window is looked for again, while windows come and go.
 const ATTEMPTS: usize = 8;
 
-/// At most this number of reads is made in a walk for rules in windows: then no more searches begin.
-const READS: u64 = 1 << 20;
-
 /// What one walk may cost. Without it, lists that were made to mislead would hold up the walk at each of its frames.
 struct Budget {
     /// Descriptions that are read, and windows that are looked for: for the deepest stack, one a frame.
     lookups: usize,
     /// Windows that are looked for again.
     attempts: usize,
-    /// Reads while rules are looked for in the unwind data of windows: a list is searched from its beginning.
-    reads: u64,
 }
 
 impl Default for Budget {
     fn default() -> Budget {
-        Budget { lookups: DEEP_WORDS / 2, attempts: PLACES, reads: READS }
+        Budget { lookups: DEEP_WORDS / 2, attempts: PLACES }
     }
 }
 
@@ -103,12 +99,10 @@ pub struct Registered {
     not_before: Option<Instant>,
     /// Number of addresses of which it could not be found out whether a window covers them.
     unsettled: u64,
-    /// Number of frames whose rules were not looked for in a window's data, since that had cost their walk too much.
-    unsearched: u64,
     /// What is left for this walk.
     budget: Budget,
-    /// The rules of this walk that were found in windows, by their generation, the pc, and whether it is exact.
-    rules: HashMap<(u64, u64, bool), Packed>,
+    /// The searches for rules in unwind data.
+    searches: Searches,
     /// Whether a list was longer than what is read.
     cut: bool,
 }
@@ -120,7 +114,7 @@ pub fn rule_by_lists([gdb, list, tree]: [u64; 3], cursor: &Cursor, reader: &mut 
     libgcc::Root::List(list).read(reader, &mut frames);
     libgcc::Root::Tree(tree).read(reader, &mut frames);
     frames.sort();
-    frames.rule(cursor, reader)
+    frames.fde(cursor.lookup_pc())?.rule(cursor, reader)
 }
 
 /// A frame in registered code.
@@ -152,7 +146,7 @@ impl Registered {
     /// A walk begins.
     pub fn begin_walk(&mut self) {
         self.budget = Budget::default();
-        self.rules.clear();
+        self.searches.begin_walk();
     }
 
     /// What covers the frame, which lies in no object.
@@ -169,32 +163,29 @@ impl Registered {
             return None;
         }
         self.read_lists(memory);
-        let rule = self.frames.as_ref()?.rule(cursor, reader)?;
+        let fde = self.frames.as_ref()?.fde(lookup)?;
+        let rule = if fde.needs_search() {
+            self.searches.find(frames::GENERATION, cursor, memory, || fde.rule(cursor, reader))?
+        } else {
+            fde.rule(cursor, reader)?
+        };
         Some(Found { window: None, generation: frames::GENERATION, rule })
     }
 
-    /// The rule of a frame in a window, by the window's data. Once they have cost a walk too much, there is none.
+    /// The rule of a frame in a window. Where it must be looked for in the window's data, there is none once such
+    /// searches have cost a walk too much.
     pub fn rule_in(&mut self, window: &Window, cursor: &Cursor, memory: &Memory, reader: &mut Reader<'_>) -> Packed {
-        // The rules of these kinds follow from the window and the pc, and the program stands still.
-        let key = (window.generation, cursor.regs.pc, cursor.exact);
-        let is_pure = matches!(window.kind, Kind::EhFrame | Kind::SFrame);
-        if let Some(rule) = self.rules.get(&key).filter(|_| is_pure) {
-            return *rule;
-        }
-        if self.budget.reads == 0 {
-            self.unsearched += 1;
-            return Packed::failed(StopReason::NoRule);
-        }
-        let before = memory.reads_made();
-        let rule = match window_rule::find(window, cursor, reader, None) {
+        let mut rule = || match window_rule::find(window, cursor, reader, None) {
             Ok(rule) => rule.pack(),
             Err(Missing::NoRule(reason) | Missing::Failed(reason)) => Packed::failed(reason),
         };
-        self.budget.reads = self.budget.reads.saturating_sub(memory.reads_made().wrapping_sub(before));
-        if is_pure {
-            self.rules.insert(key, rule);
+        match window.kind {
+            Kind::EhFrame | Kind::SFrame => {
+                let found = self.searches.find(window.generation, cursor, memory, || Some(rule()));
+                found.unwrap_or(Packed::failed(StopReason::NoRule))
+            }
+            Kind::Opaque | Kind::FramePointer | Kind::Rule | Kind::Stepper => rule(),
         }
-        rule
     }
 
     fn window(&mut self, lookup: u64, memory: &Memory, reader: &mut Reader<'_>) -> Option<Window> {
@@ -247,11 +238,11 @@ impl Registered {
                 self.unsettled
             ));
         }
-        if self.unsearched > 0 {
+        if self.searches.refused > 0 {
             notes.push(format!(
-                "{} frames lie in windows whose unwind data takes too long to search, and were walked by frame \
+                "{} frames lie in code whose registered unwind data takes too long to search, and were walked by frame \
                  pointers",
-                self.unsearched
+                self.searches.refused
             ));
         }
         if self.cut {
@@ -305,10 +296,12 @@ impl Registered {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use searches::READS;
     use uunwind_core::memory::Region;
     use uunwind_core::registry::outside::{Shape, MAGIC, VERSION};
     use uunwind_core::regs::{Regs, COUNT};
     use uunwind_eh_frame::list::MAX_ENTRIES;
+    use uunwind_eh_frame::scan::Shape as ListShape;
 
     /// Lists and trees without an end are cut, which is noticed, and whoever looks goes on.
     #[test]
@@ -417,18 +410,26 @@ mod tests {
         let memory = Memory::of(std::process::id());
         let (unwind, unwind_len) = (list.as_ptr() as u64, list.len() as u64);
         let window = Window { unwind, unwind_len, ..Window::new(CODE, CODE + 4096, Kind::EhFrame) };
+        let others = [Kind::Opaque, Kind::FramePointer].map(|kind| Window::new(CODE, CODE + 4096, kind));
         let mut registered = Registered::new([].into_iter());
         let mut reader = memory.reader();
+        let why = |rule: Packed| StopReason::ALL.iter().find(|why| rule.failed_for(**why));
         // The reads for some frames, the last one's failure, and the number of frames that were not looked for so far.
         let mut rules = |pcs: &mut dyn Iterator<Item = u64>| {
             let (before, mut last) = (memory.reads_made(), Packed::failed(StopReason::NotCode));
             registered.begin_walk();
+            let mut cursor = Cursor { regs: Regs::some(CODE, [0; COUNT], 0), exact: true };
             for pc in pcs {
-                let cursor = Cursor { regs: Regs::some(pc, [0; COUNT], 0), exact: true };
+                cursor.regs.pc = pc;
+                // A walk may ask twice.
+                registered.rule_in(&window, &cursor, &memory, &mut reader);
                 last = registered.rule_in(&window, &cursor, &memory, &mut reader);
             }
-            let why = StopReason::ALL.iter().find(|why| last.failed_for(**why));
-            (memory.reads_made() - before, why, registered.unsearched)
+            let reads = memory.reads_made() - before;
+            // What is not searched has its rule at any time, and is not counted.
+            let rules = [0, 1].map(|of| registered.rule_in(&others[of], &cursor, &memory, &mut reader));
+            assert_eq!(rules.map(why), [StopReason::OpaqueWindow, StopReason::UnknownRegister].each_ref().map(Some));
+            (reads, why(last), registered.searches.refused)
         };
         let frames = DEEP_WORDS as u64 / 2;
         let (one_search, too_long) = (rules(&mut std::iter::once(CODE)).0, Some(&StopReason::UnsupportedRule));
@@ -437,9 +438,47 @@ mod tests {
         let recursion = rules(&mut (0..frames).map(|frame| CODE + frame % 4));
         assert!(recursion.0 <= 4 * one_search && (recursion.1, recursion.2) == (too_long, 0), "{recursion:?}");
         let (reads, why, unsearched) = rules(&mut (0..frames).map(|frame| CODE + frame));
-        assert!(reads <= READS + one_search && unsearched > 0, "{reads} {unsearched}");
+        assert!(reads <= READS + one_search, "{reads}");
+        assert_eq!(unsearched, frames - reads.div_ceil(one_search), "each once");
         assert_eq!(why, Some(&StopReason::NoRule));
         assert_eq!(rules(&mut std::iter::once(CODE)), (one_search, too_long, unsearched), "the next walk");
         assert!(registered.notes().iter().any(|note| note.contains("takes too long to search")));
+    }
+
+    /// Code in lists of GDB or libgcc is searched for once a place in a walk, and as long as there are reads for it.
+    #[test]
+    fn code_in_lists_is_searched_for_within_limits() {
+        const CODE: u64 = 0x10_0000;
+        // A CIE with CFA = rsp + 8 and the return address below; an FDE, padded; the end.
+        let mut list = [16u32, 0].map(u32::to_le_bytes).concat();
+        list.extend([1, 0, 1, 0x78, 16, 0x0c, 7, 8, 0x90, 1, 0, 0]);
+        list.extend([24u32, 24].map(u32::to_le_bytes).as_flattened());
+        list.extend([CODE, 4096, 0].map(u64::to_le_bytes).as_flattened());
+        let memory = Memory::of(std::process::id());
+        let mut frames = Frames::new();
+        frames.add(list.as_ptr() as u64, ListShape::List, None, &mut memory.reader());
+        frames.sort();
+        let never = Some(Instant::now() + Duration::from_secs(3600));
+        let mut registered =
+            Registered { gdb: vec![0], frames: Some(frames), not_before: never, ..Registered::default() };
+        let mut find = |pcs: std::ops::Range<u64>, is_spent| {
+            let before = memory.reads_made();
+            if is_spent {
+                registered.searches.left = 0;
+            }
+            let rules: Vec<_> = pcs
+                .map(|pc| {
+                    let cursor = Cursor { regs: Regs::some(CODE + pc, [0; COUNT], 0), exact: true };
+                    let again = registered.find(&cursor, &memory, &mut memory.reader());
+                    assert!(again.is_some());
+                    registered.find(&cursor, &memory, &mut memory.reader()).map(|found| found.rule.is_failed())
+                })
+                .collect();
+            (memory.reads_made() - before, rules.last().copied().flatten(), registered.searches.refused)
+        };
+        let (one_search, is_failed, _) = find(0..1, false);
+        assert!(one_search > 0 && is_failed == Some(false), "{one_search} {is_failed:?}");
+        assert_eq!(find(0..1, false), (0, Some(false), 0), "it is known");
+        assert_eq!(find(0..3, true), (0, Some(true), 2));
     }
 }
