@@ -262,8 +262,8 @@ fn take(pid: u32, objects: &Objects, plugins: &Plugins, last: bool) -> io::Resul
     let called = walks.thread_names(&mut looks);
     notes.extend(looks.note());
     let name = |tid| {
-        let called = (!called.is_empty()).then(|| called.get(&waits::inner_id(pid, tid))).flatten();
-        called.cloned().unwrap_or_else(|| waits::name(pid, tid))
+        let inner = (!called.is_empty()).then(|| waits::inner_id(pid, tid)).flatten();
+        inner.and_then(|inner| called.get(&inner)).cloned().unwrap_or_else(|| waits::name(pid, tid))
     };
     let looked = all.into_iter().map(|(tid, before, registers)| {
         let doing = registers.as_ref().map(|registers| match before {

@@ -574,8 +574,8 @@ impl Sampler {
             if names.is_empty() {
                 continue;
             }
-            let inner = *thread.inner.get_or_insert_with(|| waits::inner_id(target.pid, *tid));
-            let Some(name) = names.remove(&inner) else { continue };
+            thread.inner = thread.inner.or_else(|| waits::inner_id(target.pid, *tid));
+            let Some(name) = thread.inner.and_then(|inner| names.remove(&inner)) else { continue };
             thread.is_languages = true;
             if name != thread.name {
                 self.writer.thread_name(thread.index, &name);

@@ -61,12 +61,16 @@ pub fn name(pid: u32, tid: u32) -> String {
 }
 
 /// The id of a thread in its own pid namespace, the last one of `NSpid`
-/// ([proc_pid_status(5)](https://man7.org/linux/man-pages/man5/proc_pid_status.5.html)).
-pub fn inner_id(pid: u32, tid: u32) -> u32 {
-    let status = fs::read(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
-    let status = String::from_utf8_lossy(&status);
+/// ([proc_pid_status(5)](https://man7.org/linux/man-pages/man5/proc_pid_status.5.html)). `None`: it cannot be read.
+pub fn inner_id(pid: u32, tid: u32) -> Option<u32> {
+    let status = fs::read(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    inner_of(&String::from_utf8_lossy(&status), tid)
+}
+
+/// That of a thread with this status. A kernel without such namespaces writes no line of them.
+fn inner_of(status: &str, tid: u32) -> Option<u32> {
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    ids.and_then(|ids| ids.split_whitespace().last()?.parse().ok()).unwrap_or(tid)
+    ids.map_or(Some(tid), |ids| ids.split_whitespace().last()?.parse().ok())
 }
 
 #[cfg(test)]
@@ -84,8 +88,11 @@ mod tests {
     fn threads_have_ids_in_their_own_namespace() {
         // SAFETY: there are no conditions.
         let own = unsafe { libc::gettid() } as u32;
-        assert_eq!(inner_id(std::process::id(), own), own, "where /proc is this namespace's");
-        assert_eq!(inner_id(u32::MAX, 7), 7, "there is none such");
+        assert_eq!(inner_id(std::process::id(), own), Some(own), "where /proc is this namespace's");
+        assert_eq!(inner_id(u32::MAX, 7), None, "there is none such");
+        for (status, inner) in [("NSpid:\t70\t7\n", Some(7)), ("NSpid:\t\n", None), ("Pid:\t70\n", Some(70))] {
+            assert_eq!(inner_of(status, 70), inner, "{status}");
+        }
     }
 
     #[test]
