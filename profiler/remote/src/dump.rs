@@ -29,6 +29,8 @@ use uunwind_tables_build::Cache;
 const ROUNDS: usize = 3;
 /// Longest time for the walks of a core file's threads: a crafted one may have very many, each as deep as can be.
 const WALKS: Duration = Duration::from_secs(60);
+/// Longest time for the walks of a process's threads, which all stand still meanwhile.
+const STANDS: Duration = Duration::from_secs(10);
 
 /// What a thread was doing.
 #[derive(Clone, Debug)]
@@ -137,14 +139,10 @@ pub fn dump_core(
     for thread in &mut looked {
         thread.name = called.get(&thread.tid).unwrap_or(&thread.name).clone();
     }
-    let late = walked.iter().filter(|walked| walked.is_none()).count();
     let mut taken = record(looked, walked, names, 0);
     taken.signal = signal;
     taken.notes.extend(more);
     taken.notes.extend(core.troubles.iter().map(|trouble| format!("{}: {trouble}", core.path().display())));
-    if late > 0 {
-        taken.notes.push(format!("{late} threads have no stack: the walks of the others took {WALKS:?}"));
-    }
     let program = notes.files.iter().find(|file| (file.start..file.end).contains(&notes.entry));
     let exe = program.map(|file| file.name.clone()).unwrap_or_default();
     let process = Process { pid: notes.pid, plugins: plugins.names.clone(), exe, ..Process::default() };
@@ -172,16 +170,32 @@ fn walk_core(
     backings: Vec<Backing>,
 ) -> WalkedCore {
     let memory = Memory::of_core(core, backings);
-    let (mut walks, begun) = (Walks::new(objects, plugins, &memory, Names::default()), Instant::now());
-    let walk = |thread: &ThreadState| {
-        thread.registers.as_ref().filter(|_| begun.elapsed() < WALKS).map(|registers| walks.walk(registers))
-    };
-    let walked = threads.iter().map(walk).collect();
+    let mut walks = Walks::new(objects, plugins, &memory, Names::default());
+    let registers = threads.iter().map(|thread| thread.registers.as_ref());
+    let (walked, late) = within(WALKS, registers, |registers| walks.walk(registers));
     let mut looks = LanguageNames::default();
     memory.forget();
     let called = walks.thread_names(&mut looks);
-    let notes = walks.notes().into_iter().chain(looks.note()).collect();
+    let notes = walks.notes().into_iter().chain(looks.note()).chain(late).collect();
     WalkedCore { walked, names: walks.into_names().names, called, notes }
+}
+
+/// Walks one thread after the other, as long as there is time to begin. `threads`: those that can be walked have
+/// something. Also says how many there was no time for.
+fn within<T, W>(
+    limit: Duration,
+    threads: impl Iterator<Item = Option<T>>,
+    mut walk: impl FnMut(T) -> W,
+) -> (Vec<Option<W>>, Option<String>) {
+    let (begun, mut late) = (Instant::now(), 0);
+    let mut one = |thread| {
+        let is_over = begun.elapsed() >= limit;
+        late += usize::from(is_over);
+        (!is_over).then(|| walk(thread))
+    };
+    let walked = threads.map(|thread| thread.and_then(&mut one)).collect();
+    let note = format!("{late} threads have no stack: the walks of the others took {limit:?}");
+    (walked, (late > 0).then_some(note))
 }
 
 /// Names the functions and lines.
@@ -254,9 +268,10 @@ fn take(pid: u32, objects: &Objects, plugins: &Plugins, last: bool) -> io::Resul
         stopped.threads().map(|(tid, still)| (tid, still, still.and_then(|_| stopped.registers(tid)))).collect();
     let mut walks = Walks::new(objects, plugins, &memory, Names::default());
     let time = machine::monotonic();
-    let walked: Vec<_> = all.iter().map(|(_, _, registers)| registers.as_ref().map(|r| walks.walk(r))).collect();
+    let registers = all.iter().map(|(_, _, registers)| registers.as_ref());
+    let (walked, late) = within(STANDS, registers, |registers| walks.walk(registers));
     let stood = stopped.let_go();
-    notes.extend(walks.notes());
+    notes.extend(walks.notes().into_iter().chain(late));
     // The process runs again: this may take a while.
     let mut looks = LanguageNames::default();
     let called = walks.thread_names(&mut looks);
@@ -291,4 +306,20 @@ pub fn exe(pid: u32) -> Vec<u8> {
 pub fn command(pid: u32) -> Vec<Vec<u8>> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     Process::words(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Once the time is over, no more threads are walked, and those that could have been are counted.
+    #[test]
+    fn walks_of_all_threads_together_have_a_limit() {
+        let threads = [Some(1), None, Some(3)];
+        let (walked, note) = within(Duration::from_secs(3600), threads.into_iter(), |thread| 2 * thread);
+        assert_eq!((walked, note), (vec![Some(2), None, Some(6)], None));
+        let (walked, note) = within(Duration::ZERO, threads.into_iter(), |thread| thread);
+        assert_eq!(walked, [None; 3]);
+        assert!(note.is_some_and(|note| note.starts_with("2 threads have no stack")));
+    }
 }
