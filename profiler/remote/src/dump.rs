@@ -272,7 +272,8 @@ fn take(pid: u32, objects: &Objects, plugins: &Plugins, last: bool) -> io::Resul
     let (walked, late) = within(STANDS, registers, |registers| walks.walk(registers));
     let stood = stopped.let_go();
     notes.extend(walks.notes().into_iter().chain(late));
-    // The process runs again: this may take a while.
+    // The process runs again: this may take a while, and holds up nobody.
+    threads::be_ordinary();
     let mut looks = LanguageNames::default();
     let called = walks.thread_names(&mut looks);
     notes.extend(looks.note());

@@ -231,11 +231,21 @@ fn is_first_of_child(tid: u32) -> bool {
 }
 
 /// Lets the calling thread run before all ordinary ones, if it may: threads that have been let go would take its CPU
-/// while others still stand. It ends with the stop.
+/// while others still stand. It ends with the thread, or with [`be_ordinary`].
 pub fn prefer_this_thread() {
-    let priority = libc::sched_param { sched_priority: 1 };
-    // SAFETY: plain system call; the structure lives during the call. Without the right, all stays as it was.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const priority) };
+    schedule(libc::SCHED_FIFO, 1);
+}
+
+/// Lets the calling thread run as ordinary ones do.
+pub fn be_ordinary() {
+    schedule(libc::SCHED_OTHER, 0);
+}
+
+fn schedule(policy: i32, priority: i32) {
+    let priority = libc::sched_param { sched_priority: priority };
+    // SAFETY: plain system call; the structure lives during the call. Without the right, all stays as it was. (Taking
+    // the flag back would need one.)
+    unsafe { libc::sched_setscheduler(0, policy | libc::SCHED_RESET_ON_FORK, &raw const priority) };
 }
 
 /// The ids of the process's threads, the first one first. Error: there is no such process.
@@ -276,6 +286,22 @@ mod tests {
         }
         sleep.kill().expect("a signal");
         sleep.wait().expect("its end");
+    }
+
+    /// A thread that was preferred runs as others do afterwards.
+    #[test]
+    fn a_preferred_thread_becomes_an_ordinary_one() {
+        let policies = std::thread::spawn(|| {
+            // SAFETY: plain system call.
+            let policy = || unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK;
+            prefer_this_thread();
+            let preferred = policy();
+            be_ordinary();
+            (preferred, policy())
+        });
+        let (preferred, after) = policies.join().expect("it ends");
+        assert!([libc::SCHED_FIFO, libc::SCHED_OTHER].contains(&preferred), "without the right: as it was");
+        assert_eq!(after, libc::SCHED_OTHER);
     }
 
     /// A stop by another thread of this process is not the child's end, and its end is left to whoever waits for it.
