@@ -6,7 +6,7 @@ use crate::memory::{Memory, Reads};
 use crate::names::Names;
 use crate::objects::Objects;
 use crate::plugins::Plugins;
-use crate::registered::Registered;
+use crate::registered::{Losses, Registered};
 use crate::waits::Registers;
 use std::collections::HashMap;
 use uunwind_core::cursor::Cursor;
@@ -74,9 +74,14 @@ impl<'p> Walks<'p> {
         &self.env.names
     }
 
-    /// What could not be read of code that is registered at run time, for people.
+    /// What could not be found out about code that is registered at run time.
+    pub fn losses(&self) -> Losses {
+        self.env.registered.losses()
+    }
+
+    /// The same, for people.
     pub fn notes(&self) -> Vec<String> {
-        self.env.registered.notes()
+        self.losses().notes()
     }
 
     /// What languages call the process's threads.

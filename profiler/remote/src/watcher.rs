@@ -9,6 +9,7 @@ use crate::memory::Memory;
 use crate::names::Names;
 use crate::objects::{code_of, Code, Objects};
 use crate::plugins::Plugins;
+use crate::registered::Losses;
 use crate::single::{Single, Singles};
 use crate::threads;
 use crate::waiting::{is_blocked, Found, Tally, Waiting};
@@ -61,6 +62,7 @@ impl Watcher {
                 tally: Tally::default(),
                 unseen: 0,
                 left_out: 0,
+                losses: Losses::default(),
                 singles: Singles::default(),
             };
             watch.run(&mut open());
@@ -162,6 +164,7 @@ struct Watch {
     /// Waiting of threads and processes that ended before it was seen, in ns.
     unseen: u64,
     left_out: u64,
+    losses: Losses,
     singles: Singles,
 }
 
@@ -197,6 +200,7 @@ impl Watch {
                 "up to {seconds:.2} s of waiting were not seen: the threads had ended before"
             )));
         }
+        self.losses.notes().into_iter().for_each(|note| self.send(Seen::Note(note)));
         self.singles.note().into_iter().for_each(|note| self.send(Seen::Note(note)));
         let troubles = std::mem::take(&mut plugins.troubles);
         troubles.into_iter().for_each(|trouble| self.send(Seen::Note(trouble)));
@@ -280,7 +284,7 @@ impl Watch {
             let new = process.count(self.period, &mut found);
             let known = found.len();
             if !new.is_empty() && !process.refused {
-                match process.walk(&new, plugins, self.awaiting, &mut self.tally, &mut found) {
+                match process.walk(&new, plugins, self.awaiting, (&mut self.tally, &mut self.losses), &mut found) {
                     Looked::Whole => {}
                     Looked::Unprepared if process.since.elapsed() < YOUNG => {}
                     Looked::Unprepared => pause = Some(Pause::Examine(*index)),
@@ -396,7 +400,7 @@ impl Process {
         tids: &[u32],
         plugins: &Plugins,
         awaiting: bool,
-        tally: &mut Tally,
+        (tally, losses): (&mut Tally, &mut Losses),
         found: &mut Vec<InWait>,
     ) -> Looked {
         let Some(objects) = &self.objects else { return Looked::Unprepared };
@@ -427,6 +431,7 @@ impl Process {
                 }
             }
         }
+        losses.add(walks.losses());
         self.names = walks.into_names();
         looked
     }

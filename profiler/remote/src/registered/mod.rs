@@ -8,11 +8,13 @@
 mod frames;
 mod gdb;
 mod libgcc;
+mod losses;
 mod searches;
 pub mod windows;
 
 use crate::memory::Memory;
 use frames::Frames;
+pub use losses::Losses;
 use searches::Searches;
 use std::time::{Duration, Instant};
 use uunwind_core::cursor::Cursor;
@@ -229,30 +231,9 @@ impl Registered {
         None
     }
 
-    /// What could not be read of it, for people.
-    pub fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
-        if self.unsettled > 0 {
-            notes.push(format!(
-                "{} frames lie where windows came and went all the time, and were walked by frame pointers",
-                self.unsettled
-            ));
-        }
-        if self.searches.refused > 0 {
-            notes.push(format!(
-                "{} frames lie in code whose registered unwind data takes too long to search, and were walked by frame \
-                 pointers",
-                self.searches.refused
-            ));
-        }
-        if self.cut {
-            notes.push(
-                "the program's lists of unwind data (GDB's, libgcc's) are longer than what is read of them, or have no \
-                 end: stacks may end in code made at run time"
-                    .to_owned(),
-            );
-        }
-        notes
+    /// What could not be found out so far.
+    pub fn losses(&self) -> Losses {
+        Losses { unsettled: self.unsettled, unsearched: self.searches.refused, cut: self.cut }
     }
 
     /// Reads the lists again, if they may have changed.
@@ -442,7 +423,7 @@ mod tests {
         assert_eq!(unsearched, frames - reads.div_ceil(one_search), "each once");
         assert_eq!(why, Some(&StopReason::NoRule));
         assert_eq!(rules(&mut std::iter::once(CODE)), (one_search, too_long, unsearched), "the next walk");
-        assert!(registered.notes().iter().any(|note| note.contains("takes too long to search")));
+        assert!(registered.losses().notes().iter().any(|note| note.contains("takes too long to search")));
     }
 
     /// Code in lists of GDB or libgcc is searched for once a place in a walk, and as long as there are reads for it.
