@@ -31,12 +31,13 @@ impl<C: AsRef<[u8]> + 'static> WindowBuilder<C> {
     /// As [`register`](WindowBuilder::register), with room for this number of functions that are added later.
     ///
     /// # Errors
-    /// As there; also [`Error::Os`] with `EINVAL`: there would be room for none, or for 2^32 functions.
+    /// As there; also [`Error::Os`] with `EINVAL`: there would be room for none, or for 2^32 functions; with
+    /// `ENOMEM`: there is no memory for that number.
     pub fn register_growing(self, functions: usize) -> Result<GrowingWindow<C>, Error> {
         if functions == 0 || u32::try_from(functions).is_err() {
             return Err(Error::Os { call: "uu_register_window", errno: libc::EINVAL });
         }
-        let prepared = self.prepared(functions);
+        let prepared = self.prepared(functions)?;
         let present = prepared.parts.table.get().iter().take(prepared.parts.names.len());
         let end = present.map(|entry| u64::from(entry.0.start) + u64::from(entry.0.len)).max().unwrap_or(0);
         let count = prepared.parts.names.len();

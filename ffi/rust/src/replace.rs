@@ -48,8 +48,12 @@ impl<C: AsRef<[u8]> + 'static> Window<C> {
             return Err(Box::new((old, Error::Os { call, errno: libc::ENOENT })));
         }
         let texts: Vec<*const c_void> = old.iter().map(|window| window.place.text as *const c_void).collect();
-        let prepared = new.into_iter().map(|window| window.prepared(0));
-        let (windows, parts): (Vec<_>, Vec<_>) = prepared.map(|new| (new.window, new.parts)).unzip();
+        let prepared: Result<Vec<_>, Error> = new.into_iter().map(|window| window.prepared(0)).collect();
+        let prepared = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => return Err(Box::new((old, error))),
+        };
+        let (windows, parts): (Vec<_>, Vec<_>) = prepared.into_iter().map(|new| (new.window, new.parts)).unzip();
         let mut ticket = 0;
         // SAFETY: that number of keys and of windows, and a place for the ticket. What a window points to is owned by
         // `parts`, as in `Prepared::registered`.

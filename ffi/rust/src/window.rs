@@ -180,15 +180,19 @@ impl<C: AsRef<[u8]> + 'static> WindowBuilder<C> {
     /// Those of [`load`](crate::load); [`Error::Os`] with `EINVAL` (empty code), `EEXIST` (it overlaps a window),
     /// `ENOMEM`, and the others of `uu_register_window()` of `uu.h`.
     pub fn register(self) -> Result<Window<C>, Error> {
-        self.prepared(0).registered()
+        self.prepared(0)?.registered()
     }
 
-    /// The window, with `room` for functions that are added later.
-    pub(crate) fn prepared(mut self, room: usize) -> Prepared<C> {
+    /// The window, with `room` for functions that are added later. Error: there is no memory for them.
+    pub(crate) fn prepared(mut self, room: usize) -> Result<Prepared<C>, Error> {
         self.functions.sort_by_key(|function| function.0);
         let count = self.functions.len();
-        let mut names: Vec<String> = Vec::with_capacity(count + room);
-        let mut table = Vec::with_capacity(count + room);
+        let mut names: Vec<String> = Vec::with_capacity(count);
+        let mut table = Vec::new();
+        let has_room = count.checked_add(room).is_some_and(|all| table.try_reserve_exact(all).is_ok());
+        if !has_room {
+            return Err(Error::Os { call: "uu_register_window", errno: libc::ENOMEM });
+        }
         for (start, len, unwind, name) in self.functions {
             table.push(Entry::of(start, len, unwind, &name));
             names.push(name);
@@ -226,7 +230,7 @@ impl<C: AsRef<[u8]> + 'static> WindowBuilder<C> {
             reserved: [0; 3],
         };
         let parts = Parts { code: self.code, _unwind: unwind, _callbacks: callbacks, table, published, names };
-        Prepared { window, parts }
+        Ok(Prepared { window, parts })
     }
 }
 

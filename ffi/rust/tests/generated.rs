@@ -108,4 +108,10 @@ fn functions_are_added_until_a_window_is_sealed() {
         let refused = Window::of(code.clone(), Unwind::FramePointer).register_growing(room);
         assert_eq!(failed(refused), libc::EINVAL);
     }
+    // More than this process may have, on whatever machine. (A limit that is lower already may stay.)
+    let limit = libc::rlimit { rlim_cur: 64 << 30, rlim_max: 64 << 30 };
+    // SAFETY: plain system call; the structure lives during the call.
+    unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
+    let refused = Window::of(code, Unwind::FramePointer).register_growing(u32::MAX as usize);
+    assert_eq!(failed(refused), libc::ENOMEM);
 }
