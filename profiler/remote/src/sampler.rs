@@ -17,7 +17,7 @@ use crate::plugins::Plugins;
 use crate::single::{Single, Singles};
 use crate::target::{is_ready, Pending, Target, Watched};
 use crate::threads::{self, children, tids, Stopped};
-use crate::waiting::{self, Found, Stop, Waiting};
+use crate::waiting::{self, Found, Stop, Waiting, PATIENCE};
 use crate::waits::{self, doing, Doing};
 use crate::walks::Walks;
 use std::fs::File;
@@ -31,9 +31,6 @@ use uunwind_recorder::thread_names::LOOKS;
 use uunwind_recording::{EndCause, Sample, Thread, Writer};
 use uunwind_ring::record::SampleKind;
 
-/// Longest wait for a thread to stop, which on a loaded machine first needs a CPU for it. One that stops when nobody
-/// waits any more may end a call early: what a stop interrupts is repaired by the one who waits.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// A thread that did not stop in time is not asked again for so long: the others would wait for it.
 const AGAIN: Duration = Duration::from_secs(20);
 /// Longest wait before it is seen that uu is to end.
@@ -208,6 +205,8 @@ impl Sampler {
     /// Samples until something else is to be done. `objects`: those of each process. Runs on a thread of its own.
     pub fn run(&mut self, objects: &[Objects], plugins: &Plugins) -> Pause {
         threads::prefer_this_thread();
+        // Of this thread, as `cost` reads its clock.
+        self.naming = 0;
         let memories: Vec<Memory> = self.targets.iter().map(|target| Memory::of(target.pid)).collect();
         let mut walks = Vec::new();
         for ((target, objects), memory) in self.targets.iter_mut().zip(objects).zip(&memories) {

@@ -21,7 +21,7 @@ use uunwind_recorder::machine::{self, Stat};
 
 /// Longest wait for a thread to stop, which on a loaded machine first needs a CPU for it. One that stops when nobody
 /// waits any more may end a call early: what a stop interrupts is repaired by the one who waits.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub const PATIENCE: Duration = Duration::from_secs(2);
 /// What a thread that runs between two reads is asked again.
 const TRIES: usize = 2;
 /// CPU time that a thread needs at most to enter its call again after a stop, in ns.
