@@ -11,6 +11,7 @@ pub mod cfi_oracle;
 pub mod chance;
 pub mod compile;
 pub mod crash_report;
+pub mod dumps;
 pub mod evidence;
 pub mod executable;
 pub mod faces;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use uunwind_random::Random;
 use uunwind_remote::{dump_core, CoreFile, DumpError, Plugins, Search};
 use uunwind_tables_build::Cache;
+use uunwind_tests::dumps::{expect_names, functions, threads};
 use uunwind_tests::running::{all_sleep, Running};
 use uunwind_tests::{compile, interpreters, lua, luajit, paths, process, registered, skips, uu};
 
@@ -91,14 +92,6 @@ fn live(scratch: &Path, pid: u32) -> Value {
 
 fn dead(scratch: &Path, core: &Path, options: &[&str]) -> Value {
     as_json(uu::command(scratch, &["dump", "--json"]).arg(core).args(options), scratch)
-}
-
-fn threads(dump: &Value) -> &[Value] {
-    dump["threads"].as_array().expect("threads")
-}
-
-fn functions(thread: &Value) -> Vec<&str> {
-    thread["frames"].as_array().expect("frames").iter().map(|f| f["function"].as_str().expect("a name")).collect()
 }
 
 /// Each thread's frames are those of the live process.
@@ -186,18 +179,6 @@ fn interpreted(thread: &Value) -> Vec<(String, u64)> {
     let name = |frame: &Value, key| frame[key].as_str().unwrap_or_default().to_owned();
     let function = |name: String| name.rsplit('.').next().unwrap_or_default().to_owned();
     frames.map(|frame| (function(name(frame, "function")), frame["line"].as_u64().unwrap_or(0))).collect()
-}
-
-/// Threads that say their stacks have the names that Python has for them; the main one has the kernel's.
-fn expect_names(said: &[Value], dump: &Value, what: &str) {
-    let mut wanted: Vec<&str> = said.iter().map(|said| said[0].as_str().expect("a name")).collect();
-    wanted.retain(|name| *name != "MainThread");
-    assert_eq!(wanted.len() + 1, said.len(), "{said:?}");
-    let shown: Vec<&str> = threads(dump).iter().map(|thread| thread["name"].as_str().expect("a name")).collect();
-    for name in wanted {
-        assert_eq!(shown.iter().filter(|shown| **shown == name).count(), 1, "{what}: {name} in {shown:?}");
-    }
-    assert!(!shown.contains(&"MainThread"), "{what}: {shown:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use uunwind_tests::dumps::{expect_names, functions, threads};
 use uunwind_tests::running::{all_sleep, Running};
 use uunwind_tests::{compile, interpreters, paths, process, registered, skips, uu};
 
@@ -18,19 +19,6 @@ fn dump(scratch: &Path, pid: u32, options: &[&str]) -> Value {
     command.arg(pid.to_string()).args(options);
     let out = process::run(&mut command, scratch, uu::LIMIT).expect_code(0);
     serde_json::from_str(&out.stdout).unwrap_or_else(|why| panic!("{why}: {}", out.text()))
-}
-
-fn threads(dump: &Value) -> &[Value] {
-    dump["threads"].as_array().expect("threads")
-}
-
-fn functions(thread: &Value) -> Vec<&str> {
-    thread["frames"]
-        .as_array()
-        .expect("frames")
-        .iter()
-        .map(|frame| frame["function"].as_str().expect("a name"))
-        .collect()
 }
 
 /// The thread with this function, whose known functions must be this chain.
@@ -183,18 +171,6 @@ fn registrations_are_found_in_other_versions_of_libgcc() {
 /// The number in a line that a thread of this name has printed.
 fn captured(line: &str, name: &str) -> usize {
     line.strip_prefix(name).and_then(|rest| rest.trim().parse().ok()).unwrap_or_else(|| panic!("{name}: {line:?}"))
-}
-
-/// Threads that say their stacks have the names that Python has for them; the main one has the kernel's.
-fn expect_names(said: &[Value], dump: &Value, what: &str) {
-    let mut wanted: Vec<&str> = said.iter().map(|said| said[0].as_str().expect("a name")).collect();
-    wanted.retain(|name| *name != "MainThread");
-    assert_eq!(wanted.len() + 1, said.len(), "{said:?}");
-    let shown: Vec<&str> = threads(dump).iter().map(|thread| thread["name"].as_str().expect("a name")).collect();
-    for name in wanted {
-        assert_eq!(shown.iter().filter(|shown| **shown == name).count(), 1, "{what}: {name} in {shown:?}");
-    }
-    assert!(!shown.contains(&"MainThread"), "{what}: {shown:?}");
 }
 
 /// Python's own frames with their lines, in every thread.

@@ -4,7 +4,7 @@
 use super::Declined;
 use crate::memory::Memory;
 use crate::threads::tids;
-use crate::waits::Registers;
+use crate::waits::{self, Registers};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use uunwind_elf::maps::{self, Mapping};
@@ -185,11 +185,9 @@ pub fn filters(pid: u32, tid: u32) -> bool {
     status.lines().find_map(|line| line.strip_prefix("Seccomp:")).is_some_and(|mode| mode.trim() != "0")
 }
 
-/// The id of a thread in its own pid namespace.
+/// The id of a thread in its own pid namespace, or if that cannot be read in this one.
 pub fn inner_id(pid: u32, tid: u32) -> u32 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
-    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    ids.and_then(|ids| ids.split_ascii_whitespace().next_back()?.parse().ok()).unwrap_or(tid)
+    waits::inner_id(pid, tid).unwrap_or(tid)
 }
 
 /// Whether a stopped thread can be borrowed: its stack is one that a thread begins with, not one of a coroutine or a
