@@ -5,10 +5,11 @@
 
 PYTHON: with the packages of the programs, which are left out otherwise. PROGRAM: as in the function `programs`; all of
 them if none is named. Of perf, py-spy, austin and samply those are tried that are on PATH; the others, and those that
-refuse to record here, are named. In each round every profiler's run stands beside one without a profiler, first or second
-in turn. The program's CPU is measured in the program: a preloaded library writes it down at its end. `own CPU` is what all
-processes of the command used, less that. A failed sample is one that the profiler itself counts as an error, or whose
-stack does not reach the root of its thread. Printed are medians over the rounds, of ratios within one pair."""
+refuse to record here, are named. In each round every profiler's run stands beside one without a profiler, first or
+second in turn. The program's CPU is measured in the program: a preloaded library writes it down at its end. `own CPU`
+is what all processes of the command used, less that. A failed sample is one that the profiler itself counts as an
+error, or whose stack does not reach the root of its thread. Printed are medians over the rounds, of ratios within one
+pair."""
 
 import os
 import re
@@ -37,7 +38,8 @@ __attribute__((destructor)) static void measure(void) {
     if (!program || !file || strcmp(program, program_invocation_short_name) || getrusage(RUSAGE_SELF, &use)) return;
     FILE *out = fopen(file, "w");
     if (!out) return;
-    fprintf(out, "%.6f", use.ru_utime.tv_sec + use.ru_stime.tv_sec + (use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6);
+    double parts = (use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6;
+    fprintf(out, "%.6f", use.ru_utime.tv_sec + use.ru_stime.tv_sec + parts);
     fclose(out);
 }
 """
@@ -94,7 +96,9 @@ def uu_samples(uu, recording, _):
 
 
 def perf_samples(recording, _):
-    out = subprocess.run(["perf", "script", "-i", recording, "-F", "comm,ip,sym"], check=True, capture_output=True, text=True).stdout
+    out = subprocess.run(
+        ["perf", "script", "-i", recording, "-F", "comm,ip,sym"], check=True, capture_output=True, text=True
+    ).stdout
     stacks = [block.strip().splitlines()[1:] for block in out.split("\n\n") if block.strip()]
     roots = [stack[-1].split()[-1] if stack else "" for stack in stacks]
     return len(stacks), sum(root.split("@")[0] not in ROOTS for root in roots)
@@ -115,16 +119,54 @@ def austin_samples(recording, text):
 def cases(uu, program, folder, is_python):
     at = lambda name: os.path.join(folder, name)
     found = {
-        "uu 99 Hz": ([uu, "record", "-q", "-r", "99", "-o", at("a.uu"), "--"] + program, at("a.uu"), lambda t: uu_samples(uu, at("a.uu"), t)),
-        "uu 999 Hz": ([uu, "record", "-q", "-r", "999", "-o", at("b.uu"), "--"] + program, at("b.uu"), lambda t: uu_samples(uu, at("b.uu"), t)),
+        "uu 99 Hz": (
+            [uu, "record", "-q", "-r", "99", "-o", at("a.uu"), "--"] + program,
+            at("a.uu"),
+            lambda t: uu_samples(uu, at("a.uu"), t),
+        ),
+        "uu 999 Hz": (
+            [uu, "record", "-q", "-r", "999", "-o", at("b.uu"), "--"] + program,
+            at("b.uu"),
+            lambda t: uu_samples(uu, at("b.uu"), t),
+        ),
     }
     for name, tool, options, output, count in (
-        ("perf -g 999 Hz", "perf", ["record", "-e", "cpu-clock", "-F", "999", "-g", "-o", at("fp.data"), "--"], at("fp.data"), perf_samples),
-        ("perf dwarf 999 Hz", "perf", ["record", "-e", "cpu-clock", "-F", "999", "--call-graph", "dwarf", "-o", at("d.data"), "--"], at("d.data"), perf_samples),
-        ("py-spy 100 Hz", "py-spy", ["record", "-r", "100", "-f", "raw", "-o", at("s.txt"), "--"], at("s.txt"), lambda _, t: spy_samples(t)),
-        ("py-spy --native 100 Hz", "py-spy", ["record", "-r", "100", "--native", "-f", "raw", "-o", at("n.txt"), "--"], at("n.txt"), lambda _, t: spy_samples(t)),
+        (
+            "perf -g 999 Hz",
+            "perf",
+            ["record", "-e", "cpu-clock", "-F", "999", "-g", "-o", at("fp.data"), "--"],
+            at("fp.data"),
+            perf_samples,
+        ),
+        (
+            "perf dwarf 999 Hz",
+            "perf",
+            ["record", "-e", "cpu-clock", "-F", "999", "--call-graph", "dwarf", "-o", at("d.data"), "--"],
+            at("d.data"),
+            perf_samples,
+        ),
+        (
+            "py-spy 100 Hz",
+            "py-spy",
+            ["record", "-r", "100", "-f", "raw", "-o", at("s.txt"), "--"],
+            at("s.txt"),
+            lambda _, t: spy_samples(t),
+        ),
+        (
+            "py-spy --native 100 Hz",
+            "py-spy",
+            ["record", "-r", "100", "--native", "-f", "raw", "-o", at("n.txt"), "--"],
+            at("n.txt"),
+            lambda _, t: spy_samples(t),
+        ),
         ("austin 10 ms", "austin", ["-i", "10ms", "-o", at("a.austin")], at("a.austin"), austin_samples),
-        ("samply 999 Hz", "samply", ["record", "--save-only", "-r", "999", "-o", at("s.json"), "--"], at("s.json"), lambda *_: (0, 0)),
+        (
+            "samply 999 Hz",
+            "samply",
+            ["record", "--save-only", "-r", "999", "-o", at("s.json"), "--"],
+            at("s.json"),
+            lambda *_: (0, 0),
+        ),
     ):
         path = shutil.which(tool)
         if tool in ("py-spy", "austin") and not is_python:
@@ -156,12 +198,19 @@ def measured(uu, name, program, is_python, rounds, folder):
                 target, tree, text = run(command, environment, cpu)
                 alone = alone or run(program, environment, cpu)
                 samples, failed = count(text)
-                pairs.append((tree - target, target / alone[0], samples / target, samples, failed, os.path.getsize(output)))
+                pairs.append(
+                    (tree - target, target / alone[0], samples / target, samples, failed, os.path.getsize(output))
+                )
             rows.append((profiler, pairs))
         except (Refused, OSError, subprocess.CalledProcessError) as error:
             print("skipped: %s: %s" % (profiler, error))
-    print("\n### %s beside profilers: %d pairs each, load average %.1f at the end\n" % (name, rounds, os.getloadavg()[0]))
-    print("| | own CPU s a run | program's CPU, ratio: median [least-greatest] | samples per CPU s | failed samples | output KiB |")
+    print(
+        "\n### %s beside profilers: %d pairs each, load average %.1f at the end\n" % (name, rounds, os.getloadavg()[0])
+    )
+    print(
+        "| | own CPU s a run | program's CPU, ratio: median [least-greatest] "
+        "| samples per CPU s | failed samples | output KiB |"
+    )
     print("|---|---|---|---|---|---|")
     for profiler, pairs in rows:
         own, ratios, rate, samples, failed, size = zip(*pairs)
@@ -185,7 +234,9 @@ def main():
             program, module = known[name]
             if shutil.which(program[0]) is None:
                 print("skipped: %s: no %s" % (name, program[0]))
-            elif module and subprocess.run([python, "-c", "import " + module], stderr=subprocess.DEVNULL).returncode != 0:
+            elif (
+                module and subprocess.run([python, "-c", "import " + module], stderr=subprocess.DEVNULL).returncode != 0
+            ):
                 print("skipped: %s: %s has no module %s" % (name, python, module))
             else:
                 try:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Bytes that a sample takes as a copy of its stack (uu record --unwind offline), and what general compressors make of raw
-stacks of the same programs.
+"""Bytes that a sample takes as a copy of its stack (uu record --unwind offline), and what general compressors make of
+raw stacks of the same programs.
 
   copies.py UU PYTHON [STACKS]
 
@@ -136,7 +136,9 @@ def compressed(program, wanted):
     """Mean bytes of raw stacks, and of each compressor's output."""
     stacks = []
     while len(stacks) < wanted:
-        child = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        child = subprocess.Popen(
+            program, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         time.sleep(0.05)
         while len(stacks) < wanted:
             stack = raw_stack(child.pid)
@@ -156,7 +158,8 @@ def compressed(program, wanted):
 
 
 SOURCE = "".join(
-    f"int f{n}(int x){{int s=0;for(int i=0;i<x;i++){{s+=i*{n};switch(s%7){{case 0:s++;break;case 3:s-=x;}}}}return s;}}\n"
+    f"int f{n}(int x){{int s=0;for(int i=0;i<x;i++){{s+=i*{n};"
+    f"switch(s%7){{case 0:s++;break;case 3:s-=x;}}}}return s;}}\n"
     for n in range(3000)
 )
 RUST = "use std::collections::BTreeMap; fn main() { let mut m: BTreeMap<String, Vec<u64>> = BTreeMap::new(); \
@@ -176,7 +179,9 @@ def main():
         with open(path, "w") as file:
             file.write(text)
     cc1 = subprocess.run(["gcc", "-print-prog-name=cc1"], capture_output=True, text=True).stdout.strip()
-    rustc = subprocess.run(["rustc", "--print", "sysroot"], capture_output=True, text=True).stdout.strip() + "/bin/rustc"
+    rustc = (
+        subprocess.run(["rustc", "--print", "sysroot"], capture_output=True, text=True).stdout.strip() + "/bin/rustc"
+    )
     programs = {
         "CPython": [python, "-c", PYTHON],
         "cc1": [cc1, "-quiet", "-O2", "-o", "/dev/null", source],

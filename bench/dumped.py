@@ -1,6 +1,6 @@
 """The program under the benchmark of dumps. The first thread waits in epoll_wait(2), which any stop by a signal or a
-debugger ends with EINTR, and writes a line each time that happens; Python's own select.epoll would hide it. Of the others,
-one stands in a recursion of 41 calls of `deep`, one in a function that C has called back, and one computes."""
+debugger ends with EINTR, and writes a line each time that happens; Python's own select.epoll would hide it. Of the
+others, one stands in a recursion of 41 calls of `deep`, one in a function that C has called back, and one computes."""
 
 import ctypes
 import errno

@@ -4,8 +4,8 @@
   dumps.py UU PYSPY PYSTACK PYTHON [ROUNDS]
 
 A round runs every tool once on the same process. Printed for each: in how many looks the program's epoll_wait(2) ended
-with EINTR; whether its Python functions and its native ones are in the output; the CPU time of the tool, relative to uu's
-in the same round, as the median over the rounds. A tool that fails, or gdb where it is not installed, is named."""
+with EINTR; whether its Python functions and its native ones are in the output; the CPU time of the tool, relative to
+uu's in the same round, as the median over the rounds. A tool that fails, or gdb where it is not installed, is named."""
 
 import os
 import select
@@ -23,7 +23,9 @@ PATIENCE = 0.3  # seconds in which an interrupted thread has certainly said so
 def look(command):
     """Runs a tool to its end: its output, its CPU time, and whether it says that it succeeded."""
     with tempfile.TemporaryFile() as said:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said)  # kept: its end would wait
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=said, stderr=said
+        )  # kept: its end would wait
         _, status, usage = os.wait4(child.pid, 0)
         said.seek(0)
         return said.read().decode(errors="replace"), usage.ru_utime + usage.ru_stime, status == 0

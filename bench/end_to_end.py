@@ -3,8 +3,9 @@
 
   end_to_end.py UU PYSPY PYTHON [ROUNDS [WORK]]
 
-A round runs the program alone and under each profiler, in turn. The program measures its own CPU time; the profiler's is
-what the whole tree of processes used, less that. A ratio is that of one round; printed are the medians over the rounds."""
+A round runs the program alone and under each profiler, in turn. The program measures its own CPU time; the profiler's
+is what the whole tree of processes used, less that. A ratio is that of one round; printed are the medians over the
+rounds."""
 
 import os
 import re
@@ -40,7 +41,9 @@ def run(command, environment, cpu_file, count):
 
 def uu_samples(uu, recording):
     """Counts the samples of a recording by its text report: not what uu says of itself, but what can be read back."""
-    out = subprocess.run([uu, "report", recording, "-f", "samples", "-o", "-"], check=True, capture_output=True, text=True)
+    out = subprocess.run(
+        [uu, "report", recording, "-f", "samples", "-o", "-"], check=True, capture_output=True, text=True
+    )
     return sum(line.startswith("sample ") for line in out.stdout.splitlines())
 
 
@@ -62,7 +65,10 @@ def main():
         spy = [pyspy, "record", "-r", str(RATE), "-f", "raw", "-o", os.path.join(folder, "x.txt")]
         cases = {
             "alone": (program, lambda _: 0),
-            f"uu, {RATE} Hz asked": ([uu, "record", "-r", str(RATE), "-o", recording, "--"] + program, lambda _: uu_samples(uu, recording)),
+            f"uu, {RATE} Hz asked": (
+                [uu, "record", "-r", str(RATE), "-o", recording, "--"] + program,
+                lambda _: uu_samples(uu, recording),
+            ),
             f"py-spy, {RATE} Hz": (spy + ["--"] + program, pyspy_samples),
             f"py-spy --native, {RATE} Hz": (spy + ["--native", "--"] + program, pyspy_samples),
         }
@@ -78,13 +84,19 @@ def main():
 
 def report(runs, rounds):
     print(f"\n### A Python program under profilers: {rounds} paired rounds\n")
-    print("| | program's CPU s | ratio to alone: median [least-greatest] | samples per CPU s | profiler's CPU s per s | us per sample |")
+    print(
+        "| | program's CPU s | ratio to alone: median [least-greatest] | samples per CPU s "
+        "| profiler's CPU s per s | us per sample |"
+    )
     print("|---|---|---|---|---|---|")
     alone = runs["alone"]
     for name, mine in runs.items():
         median = lambda f: statistics.median(f(a, m) for a, m in zip(alone, mine))
         ratios = [m.target / a.target for a, m in zip(alone, mine)]
-        cells = [f"{median(lambda a, m: m.target):.3f}", f"{statistics.median(ratios):.3f} [{min(ratios):.3f}-{max(ratios):.3f}]"]
+        cells = [
+            f"{median(lambda a, m: m.target):.3f}",
+            f"{statistics.median(ratios):.3f} [{min(ratios):.3f}-{max(ratios):.3f}]",
+        ]
         if name == "alone":
             cells += ["", "", ""]
         else:

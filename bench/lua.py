@@ -3,13 +3,13 @@
 
   lua.py UU [frames|programs] [ROUNDS]      both, when none is named
 
-`frames`: lua/frames.lua under `uu record --explicit`: ticks of a sample by the depth of the Lua stack, and of a walk by frame
-pointers over as many frames of C, in one process. A frame's cost is the difference of two depths; its ratio is that of one round.
+`frames`: lua/frames.lua under `uu record --explicit`: ticks of a sample by the depth of the Lua stack, and of a walk by
+frame pointers over as many frames of C, in one process. A frame's cost is the difference of two depths; its ratio is
+that of one round.
 
-`programs`: paired runs of the programs in lua/, alone and under `uu record -r 1000`, in turn. A program's CPU time is its own
-(user and system), its start included; the recorder's is what the whole tree of processes used, less that
-(most of it is the naming of addresses at the end). Under LuaJIT it is
-checked that recording throws no trace away."""
+`programs`: paired runs of the programs in lua/, alone and under `uu record -r 1000`, in turn. A program's CPU time is
+its own (user and system), its start included; the recorder's is what the whole tree of processes used, less that (most
+of it is the naming of addresses at the end). Under LuaJIT it is checked that recording throws no trace away."""
 
 import os
 import statistics
@@ -46,7 +46,7 @@ def quartiles(values):
     return values[len(values) // 4], values[(3 * len(values)) // 4]
 
 
-# ---- One frame ----------------------------------------------------------------------------------------------------------
+# ---- One frame -------------------------------------------------------------------------------------------------------
 
 NEAR, FAR = 120, 320  # depths, as in frames.lua
 
@@ -79,10 +79,13 @@ def frames(uu, rounds):
             slopes = [slope(number, what) for number in range(1, rounds + 1)]
             ratios = [slope(number, what) / slope(number, "floor") for number in range(1, rounds + 1)]
             low, high = quartiles(ratios)
-            print(f"| {lua}: {name} | {statistics.median(slopes):.1f} | {statistics.median(ratios):.1f} [{low:.1f}-{high:.1f}] |")
+            print(
+                f"| {lua}: {name} | {statistics.median(slopes):.1f} "
+                f"| {statistics.median(ratios):.1f} [{low:.1f}-{high:.1f}] |"
+            )
 
 
-# ---- Whole programs -----------------------------------------------------------------------------------------------------
+# ---- Whole programs --------------------------------------------------------------------------------------------------
 
 
 class Run:
@@ -97,7 +100,10 @@ class Run:
 
 def programs(uu, rounds):
     print(f"\n### Programs under `uu record -r {RATE}`: {rounds} paired runs each\n")
-    print("| | CPU s alone | ratio of the program's CPU: median [quartiles] | samples per CPU s | recorder's CPU s per s | traces alone, recorded |")
+    print(
+        "| | CPU s alone | ratio of the program's CPU: median [quartiles] | samples per CPU s "
+        "| recorder's CPU s per s | traces alone, recorded |"
+    )
     print("|---|---|---|---|---|---|")
     all_ratios = []
     for lua, _ in LUAS:
@@ -125,7 +131,9 @@ def pairs(uu, lua, program, rounds, folder):
     for one in alone + recorded:
         if one.flushes or one.completed != one.left:
             sys.exit(f"{lua} {program}: {one.completed} traces completed, {one.left} left, {one.flushes} flushes")
-    samples = subprocess.run([uu, "report", recording, "-f", "samples", "-o", "-"], check=True, capture_output=True, text=True)
+    samples = subprocess.run(
+        [uu, "report", recording, "-f", "samples", "-o", "-"], check=True, capture_output=True, text=True
+    )
     count = sum(line.startswith("sample ") for line in samples.stdout.splitlines())
     median = statistics.median
     ratios = [r.cpu / a.cpu for a, r in zip(alone, recorded)]

@@ -3,8 +3,8 @@
 
   mixed.py UU [ROUNDS]
 
-mixed/stack.py runs under `uu record --explicit`. A sample includes its signal and its record, so both are compared by the
-difference between two depths, divided by the difference in frames; the ratio is that of one round."""
+mixed/stack.py runs under `uu record --explicit`. A sample includes its signal and its record, so both are compared by
+the difference between two depths, divided by the difference in frames; the ratio is that of one round."""
 
 import os
 import statistics
@@ -27,7 +27,9 @@ def main():
         record = [uu, "record", "--explicit", "-r", "1", "-o", os.path.join(folder, "x.uu"), "--", "/usr/bin/python3"]
         program = [os.path.join(HERE, "mixed/stack.py"), module, f"{prefix}/lib/libuunwind.so.0", str(rounds)]
         env = dict(os.environ, XDG_CACHE_HOME=os.path.join(folder, "cache"))
-        run = subprocess.run(record + program + [str(depth) for depth in DEPTHS], env=env, capture_output=True, text=True)
+        run = subprocess.run(
+            record + program + [str(depth) for depth in DEPTHS], env=env, capture_output=True, text=True
+        )
         if run.returncode != 0:
             sys.exit(f"it failed with status {run.returncode}:\n{run.stdout}{run.stderr}")
     measured = {}
@@ -45,7 +47,9 @@ def main():
     for stack, words in [("fresh", "another one each time"), ("same", "the same again")]:
         of = {what: [slope(n, f"{stack}-{what}") for n in range(1, rounds + 1)] for what in ("sample", "walk")}
         ratio = statistics.median(walk / sample for walk, sample in zip(of["walk"], of["sample"]))
-        print(f"| {words} | {statistics.median(of['sample']):.1f} | {statistics.median(of['walk']):.1f} | {ratio:.2f} |")
+        print(
+            f"| {words} | {statistics.median(of['sample']):.1f} | {statistics.median(of['walk']):.1f} | {ratio:.2f} |"
+        )
 
 
 main()

@@ -3,8 +3,9 @@
 
   pages.py PAGE [ROUNDS]     PAGE: a file of the format html
 
-Both are opened in turn in Chromium without a window, in real time. *Painted*: from the beginning of the navigation until the flame
-graph is drawn; of the empty page, until its script runs. *CPU*: of the process that shows the page, until two frames later."""
+Both are opened in turn in Chromium without a window, in real time. *Painted*: from the beginning of the navigation
+until the flame graph is drawn; of the empty page, until its script runs. *CPU*: of the process that shows the page,
+until two frames later."""
 
 import http.server
 import os
@@ -17,7 +18,9 @@ import sys
 import tempfile
 import threading
 
-EMPTY = "<!DOCTYPE html><title>empty</title><script>document.documentElement.dataset.painted = performance.now()</script>"
+EMPTY = (
+    "<!DOCTYPE html><title>empty</title><script>document.documentElement.dataset.painted = performance.now()</script>"
+)
 # Says when the page was painted, in the address of a picture that it asks for.
 REPORT = """<script>(async () => {
   const { dataset } = document.documentElement;
@@ -72,15 +75,26 @@ def main():
     for _ in range(rounds):
         for name, result in results.items():
             arrived.clear()
-            options = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1300,900", "--remote-debugging-port=0"]
+            options = [
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--window-size=1300,900",
+                "--remote-debugging-port=0",
+            ]
             command = [browser, *options, f"--user-data-dir={folder}/profile", f"file://{folder}/{len(name)}.html"]
-            child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+            child = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            )
             if arrived.wait(120):
                 result.append((painted[-1], renderer_cpu(child.pid)))
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
     shutil.rmtree(folder, ignore_errors=True)
-    print("\n### A large page in a browser\n\n| page | painted after, ms: median [least-greatest] | CPU, ms: median |\n|---|---|---|")
+    print(
+        "\n### A large page in a browser\n\n"
+        "| page | painted after, ms: median [least-greatest] | CPU, ms: median |\n|---|---|---|"
+    )
     for name, result in results.items():
         times = sorted(time for time, _ in result) or sys.exit(f"{name} was never painted")
         cpu = statistics.median(cpu for _, cpu in result)

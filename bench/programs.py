@@ -5,15 +5,18 @@
 
 PYTHON: a CPython of 3.11 or later with venv. FOLDER is kept: the environment with the programs is made there once.
 
-Each program runs once with `sitecustomize.py`, which writes down all of its calls: who calls whom, at which instruction. Then
-it runs under each profiler. Every pair of neighbouring Python frames of every sample must be one of these calls:
+Each program runs once with `sitecustomize.py`, which writes down all of its calls: who calls whom, at which
+instruction. Then it runs under each profiler. Every pair of neighbouring Python frames of every sample must be one of
+these calls:
 
-* uu says function and instruction of the caller, and function of the callee: `new place` is a pair of functions of which one
-  calls the other, but at another instruction; `never called`: it does not at all.
-* All others say function and line. A pair of functions, by file and name, of which one never calls the other is `wrong`.
+* uu says function and instruction of the caller, and function of the callee: `new place` is a pair of functions of
+  which one calls the other, but at another instruction; `never called`: it does not at all.
+* All others say function and line. A pair of functions, by file and name, of which one never calls the other is
+  `wrong`.
 
-Calls of functions that began before the program's calls were written down are `not judged`. A program does not take the same way twice (when the garbage is collected, what finishes first): a few such pairs are to be
-looked at, by --show. `not whole`: the profiler itself says so, or the stack's first Python frame is no beginning of a thread."""
+Calls of functions that began before the program's calls were written down are `not judged`. A program does not take the
+same way twice (when the garbage is collected, what finishes first): a few such pairs are to be looked at, by --show.
+`not whole`: the profiler itself says so, or the stack's first Python frame is no beginning of a thread."""
 
 import argparse
 import collections
@@ -26,7 +29,8 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PACKAGES = "black mypy pytest hypothesis sphinx flask django numpy pandas gevent nbclient ipykernel py-spy austin-dist==3.7.0".split()
+PACKAGES = "black mypy pytest hypothesis sphinx flask django numpy pandas gevent nbclient ipykernel py-spy".split()
+PACKAGES.append("austin-dist==3.7.0")
 # Functions with which a thread of Python code begins, besides modules.
 BEGINNINGS = {"<module>", "_bootstrap", "_run_module_as_main"}
 
@@ -37,7 +41,14 @@ def programs(python, folder):
     script = lambda name: [python, os.path.join(HERE, "programs", name)]
     return {
         "black": [python, "-m", "black", "-q", "--fast", "-W", "1", "--check", library],
-        "mypy": [python, "-m", "mypy", "--cache-dir=/dev/null", "--follow-imports=silent", os.path.join(library, "argparse.py")],
+        "mypy": [
+            python,
+            "-m",
+            "mypy",
+            "--cache-dir=/dev/null",
+            "--follow-imports=silent",
+            os.path.join(library, "argparse.py"),
+        ],
         "pytest": [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "numpy.polynomial"],
         "sphinx": [python, "-m", "sphinx", "-q", "-E", "-b", "html", documents, os.path.join(folder, "html")],
         "flask": script("flask_client.py"),
@@ -70,7 +81,10 @@ def prepare(plain, folder):
         file.write("extensions = ['sphinx.ext.autodoc', 'sphinx.ext.viewcode']\n")
     with open(os.path.join(folder, "documents", "index.rst"), "w") as file:
         modules = [name[:-3] for name in sorted(os.listdir(flask)) if name.endswith(".py") and not name.startswith("_")]
-        file.write("Flask\n=====\n\n" + "".join(".. automodule:: flask.%s\n   :members:\n   :undoc-members:\n\n" % name for name in modules))
+        file.write(
+            "Flask\n=====\n\n"
+            + "".join(".. automodule:: flask.%s\n   :members:\n   :undoc-members:\n\n" % name for name in modules)
+        )
     return python
 
 
@@ -219,7 +233,9 @@ def by_uu(uu, command, folder, rate, known):
 def by_spy(options):
     def record(tool, command, folder, rate, known):
         file = os.path.join(folder, "x.spy")
-        cpu, wall, text = run([tool, "record", *options, "-s", "-r", str(rate), "-f", "raw", "-o", file, "--", *command], folder)
+        cpu, wall, text = run(
+            [tool, "record", *options, "-s", "-r", str(rate), "-f", "raw", "-o", file, "--", *command], folder
+        )
         errors = re.search(r"Errors: (\d+)", text)
         with open(file) as out:
             return cpu, wall, int(errors[1]) if errors else 0, judge_lines(folded(out.read(), spy_frame), known)
@@ -235,7 +251,9 @@ def austin_frame(text):
 def by_austin(options):
     def record(tool, command, folder, rate, known):
         file = os.path.join(folder, "x.austin")
-        cpu, wall, text = run([tool, "-s", "-C", *options, "-i", "%dus" % (1_000_000 // rate), "-o", file, *command], folder)
+        cpu, wall, text = run(
+            [tool, "-s", "-C", *options, "-i", "%dus" % (1_000_000 // rate), "-o", file, *command], folder
+        )
         errors = re.search(r"rror rate\D*(\d+)/\d+", re.sub(r"\x1b\[[0-9;]*m", "", text))
         with open(file) as out:
             # Those that austin itself marks are counted as failed.
@@ -268,7 +286,10 @@ def main():
         "austinp": lambda *rest: by_austin(["-k"])(beside("austinp"), *rest),
         "py-spy --native": lambda *rest: by_spy(["--native"])(spy, *rest),
     }
-    print("| program | profiler | CPU s alone | CPU s of all | samples | not whole | failed | pairs | not judged | new place | never called | wrong samples |")
+    print(
+        "| program | profiler | CPU s alone | CPU s of all | samples | not whole | failed | pairs | not judged "
+        "| new place | never called | wrong samples |"
+    )
     print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     for name, command in programs(python, folder).items():
         if options.only and name not in options.only.split(","):
@@ -285,8 +306,19 @@ def main():
             except (OSError, subprocess.CalledProcessError) as error:
                 print("| %s | %s | refused: %s" % (name, tool, str(error)[-300:]))
                 continue
-            row = (verdict.samples, verdict.cut, failed, verdict.pairs, verdict.unseen, sum(verdict.new_place.values()), sum(verdict.never.values()), verdict.wrong_samples)
-            print("| %s | %s | %.1f | %.1f | " % (name, tool, alone, cpu) + " | ".join(map(str, row)) + " |", flush=True)
+            row = (
+                verdict.samples,
+                verdict.cut,
+                failed,
+                verdict.pairs,
+                verdict.unseen,
+                sum(verdict.new_place.values()),
+                sum(verdict.never.values()),
+                verdict.wrong_samples,
+            )
+            print(
+                "| %s | %s | %.1f | %.1f | " % (name, tool, alone, cpu) + " | ".join(map(str, row)) + " |", flush=True
+            )
             for reason, count in verdict.reasons.most_common(options.show):
                 print("  not whole: %d: %s" % (count, reason), file=sys.stderr)
             if verdict.example and options.show:

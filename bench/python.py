@@ -3,9 +3,10 @@
 
   python.py UU PYTHON [frames|rate|threads|imports] [ROUNDS]      all, when none is named
 
-`frames`: python/frames.py under `uu record --explicit`: ticks of a sample by the depth of the Python stack, and of a walk by frame
-pointers over as many frames of C, in one process. A frame's cost is the difference of two depths; its ratio is that of one
-round. From the whole sample, its signal included, follows what share of a CPU 1,000 samples a second take.
+`frames`: python/frames.py under `uu record --explicit`: ticks of a sample by the depth of the Python stack, and of a
+walk by frame pointers over as many frames of C, in one process. A frame's cost is the difference of two depths; its
+ratio is that of one round. From the whole sample, its signal included, follows what share of a CPU 1,000 samples a
+second take.
 
 `rate`: bench/workload.py alone and under `uu record -r 1000`, in turn: ratio of the program's own CPU time.
 
@@ -67,14 +68,24 @@ def frames(uu, python, rounds, folder, environment):
     print("\n### A frame of a stack, by the difference of %d and %d frames: %d rounds\n" % (FAR, NEAR, rounds))
     print("| | ns | ratio to frame pointers: median [quartiles] |")
     print("|---|---|---|")
-    names = {"floor": "frame pointers (floor)", "fresh": "Python frame, another stack each time", "same": "Python frame, the same stack"}
+    names = {
+        "floor": "frame pointers (floor)",
+        "fresh": "Python frame, another stack each time",
+        "same": "Python frame, the same stack",
+    }
     numbers = range(1, rounds + 1)
     for what, name in names.items():
         ns = statistics.median(slope(number, what) for number in numbers) / hertz() * 1e9
-        print("| %s | %.2f | %s |" % (name, ns, cells([slope(number, what) / slope(number, "floor") for number in numbers])))
+        print(
+            "| %s | %.2f | %s |"
+            % (name, ns, cells([slope(number, what) / slope(number, "floor") for number in numbers]))
+        )
     for what in ("fresh", "same"):
         whole = statistics.median(ticks[number, what, NEAR] for number in numbers) / hertz()
-        print("a sample of %d Python frames, %s, its signal included: %.1f us; 1,000 a second: %.2f %% of a CPU" % (NEAR, what, whole * 1e6, whole * 1e5))
+        print(
+            "a sample of %d Python frames, %s, its signal included: %.1f us; 1,000 a second: %.2f %% of a CPU"
+            % (NEAR, what, whole * 1e6, whole * 1e5)
+        )
 
 
 def pairs(plain, record, rounds, environment, result):
@@ -96,7 +107,10 @@ def rate(uu, python, rounds, folder, environment):
     plain = [python, os.path.join(HERE, "workload.py"), "8000", result]
     run(record + plain, environment)
     ratios = [pair[0] for pair in pairs(plain, record, rounds, environment, result)]
-    print("\n### workload.py under `uu record -r 1000`: %d pairs\n\nratio of its CPU time: %s" % (rounds, cells(ratios, 3)))
+    print(
+        "\n### workload.py under `uu record -r 1000`: %d pairs\n\nratio of its CPU time: %s"
+        % (rounds, cells(ratios, 3))
+    )
 
 
 def threads(uu, python, rounds, folder, environment):
@@ -110,7 +124,10 @@ def threads(uu, python, rounds, folder, environment):
     samples = [line.split() for line in text.splitlines() if line.startswith("sample ")]
     whole = sum("complete" in line for line in samples)
     print("\n### 1,000 Python threads under `uu record -r 999`: %d pairs\n" % len(found))
-    print("ratio of its CPU time %s, of the longest nap %s, of the median nap %s" % tuple(cells([pair[n] for pair in found]) for n in range(3)))
+    print(
+        "ratio of its CPU time %s, of the longest nap %s, of the median nap %s"
+        % tuple(cells([pair[n] for pair in found]) for n in range(3))
+    )
     print("%d samples of %d threads, %d whole" % (len(samples), len({line[5] for line in samples}), whole))
 
 
@@ -123,17 +140,28 @@ def imports(uu, python, rounds, folder, environment):
             file.write("import %s, %s\n" % (standard[number % 10], standard[(number // 10) % 10]))
             for cls in range(4):
                 file.write("class C%d:\n    'A class.'\n" % cls)
-                file.write("".join("    def method%d(self, a, b=1):\n        return [a + i for i in range(b)]\n" % m for m in range(8)))
+                file.write(
+                    "".join(
+                        "    def method%d(self, a, b=1):\n        return [a + i for i in range(b)]\n" % m
+                        for m in range(8)
+                    )
+                )
     result = os.path.join(folder, "cpu")
     with open(os.path.join(folder, "cli.py"), "w") as file:
         file.write("import resource, sys\n" + "".join("import package.m%d\n" % number for number in range(MODULES)))
-        file.write("used = resource.getrusage(resource.RUSAGE_SELF)\nopen(sys.argv[1], 'w').write(str(used.ru_utime + used.ru_stime))\n")
+        file.write(
+            "used = resource.getrusage(resource.RUSAGE_SELF)\n"
+            "open(sys.argv[1], 'w').write(str(used.ru_utime + used.ru_stime))\n"
+        )
     plain = [python, os.path.join(folder, "cli.py"), result]
     record = [uu, "record", "-q", "-r", "1000", "-o", os.path.join(folder, "x.uu"), "--"]
     # Compiles the modules, and fills uu's caches.
     run(record + plain, environment)
     ratios = [pair[0] for pair in pairs(plain, record, rounds, environment, result)]
-    print("\n### A start with %d modules, recorded at 1,000 Hz: %d pairs\n\nratio of its CPU time: %s" % (MODULES, rounds, cells(ratios, 3)))
+    print(
+        "\n### A start with %d modules, recorded at 1,000 Hz: %d pairs\n\nratio of its CPU time: %s"
+        % (MODULES, rounds, cells(ratios, 3))
+    )
 
 
 def main():

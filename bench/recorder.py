@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What the recorder itself uses while it records: CPU time of the process `uu`, by its own clock, all its threads together.
+"""What the recorder itself uses while it records: CPU time of the process `uu`, by its own clock, all its threads
+together.
 
   recorder.py UU [SECONDS [ROUNDS]]     SECONDS: of work that are measured [5]; ROUNDS [3]
 
@@ -86,7 +87,9 @@ def measured(uu, options, command, seconds, recording):
     # Then the timers of the threads have sampled, at the kernel's tick.
     if "no perf events (" in said and ("--kernel" in options or "4999" in options):
         sys.exit(f"{' '.join(options)}: {said}")
-    report = json.loads(subprocess.run([uu, "report", recording, "-f", "json", "-i"], check=True, capture_output=True).stdout)
+    report = json.loads(
+        subprocess.run([uu, "report", recording, "-f", "json", "-i"], check=True, capture_output=True).stdout
+    )
     weights = [sample["weight"] for sample in report["samples"] if begin <= report["start"] + sample["time"] < end]
     return (end - begin) / 1e9, cpu, len(weights), sum(weights)
 

@@ -3,8 +3,9 @@
 
   rings.py UU [PYTHON...]     UU: the command uu; PYTHON: interpreters [default: the one that runs this]
 
-Records programs of several kinds, and reads from the recording what the recorder has counted. The ratio is that to eight bytes
-a frame; the recording's bytes are those of its samples and stacks, without names. At 999 Hz: rates change how alike neighbours are."""
+Records programs of several kinds, and reads from the recording what the recorder has counted. The ratio is that to
+eight bytes a frame; the recording's bytes are those of its samples and stacks, without names. At 999 Hz: rates change
+how alike neighbours are."""
 
 import os
 import struct
@@ -113,12 +114,18 @@ def main():
     uu = sys.argv[1]
     pythons = sys.argv[2:] or [os.path.realpath(sys.executable)]
     print("\n### Bytes of a sample\n")
-    print("| | samples | frames | bytes in the ring | to 8 a frame | bytes in the recording |\n|---|---|---|---|---|---|")
+    print(
+        "| | samples | frames | bytes in the ring | to 8 a frame | bytes in the recording |\n|---|---|---|---|---|---|"
+    )
     with tempfile.TemporaryDirectory() as folder:
         for python in pythons:
             for name, program in PROGRAMS.items():
                 samples, frames, ring, file = measured(uu, python, program, folder)
-                print(f"| {os.path.basename(python)}, {name} | {samples} | {frames:.1f} | {ring:.1f} | {ring / frames / 8:.2f} | {file:.1f} |", flush=True)
+                print(
+                    f"| {os.path.basename(python)}, {name} | {samples} | {frames:.1f} | {ring:.1f} "
+                    f"| {ring / frames / 8:.2f} | {file:.1f} |",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Shares of CPU time by the function at the leaf: `uu record --kernel` beside `perf record -e cpu-clock`, on five programs.
+"""Shares of CPU time by the function at the leaf: `uu record --kernel` beside `perf record -e cpu-clock`, on five
+programs.
 
   shares.py UU [ROUNDS [SECONDS [PROGRAM...]]]
 
-In each round a program runs three times: under perf, uu and perf. A leaf is its function in the kernel, or the object and
-the function around its address: where functions begin, the object's .eh_frame_hdr says for both, so that no names are
-compared. Functions with fewer than 20 samples count as one. Printed are the chi-squared statistics (by degree of freedom:
-about 1 is chance alone) of uu beside perf and of perf's first runs beside its second ones, the error that perf makes of
-itself, and the greatest difference of a share. Exit code 1: uu stands further from perf than chance, and than perf from
-itself, explain."""
+In each round a program runs three times: under perf, uu and perf. A leaf is its function in the kernel, or the object
+and the function around its address: where functions begin, the object's .eh_frame_hdr says for both, so that no names
+are compared. Functions with fewer than 20 samples count as one. Printed are the chi-squared statistics (by degree of
+freedom: about 1 is chance alone) of uu beside perf and of perf's first runs beside its second ones, the error that perf
+makes of itself, and the greatest difference of a share. Exit code 1: uu stands further from perf than chance, and than
+perf from itself, explain."""
 
 import bisect
 import collections
@@ -106,7 +107,11 @@ def function(path, address):
 
 
 def by_uu(recording, uu):
-    report = json.loads(subprocess.run([uu, "report", recording, "-f", "json", "--native-frames", "show"], check=True, capture_output=True).stdout)
+    report = json.loads(
+        subprocess.run(
+            [uu, "report", recording, "-f", "json", "--native-frames", "show"], check=True, capture_output=True
+        ).stdout
+    )
     found = collections.Counter()
     for stack in report["stacks"]:
         frames = [report["frames"][frame] for frame in stack["frames"]]
@@ -124,7 +129,9 @@ def by_uu(recording, uu):
     return found
 
 
-MAP = re.compile(r"PERF_RECORD_MMAP2? (\d+)/\d+: \[(0x[0-9a-f]+)\((0x[0-9a-f]+)\) @ (0x[0-9a-f]+|0)[^\]]*\]: (\S+) (.*)$")
+MAP = re.compile(
+    r"PERF_RECORD_MMAP2? (\d+)/\d+: \[(0x[0-9a-f]+)\((0x[0-9a-f]+)\) @ (0x[0-9a-f]+|0)[^\]]*\]: (\S+) (.*)$"
+)
 SAMPLE = re.compile(r"^\s*(\d+)\s+([0-9a-f]+) (.*) \(([^()]*(?:\([^()]*\))?)\)$")
 
 
@@ -148,7 +155,9 @@ def by_perf(data):
             place = next((m for m in reversed(maps[pid]) if m[0] <= ip < m[0] + m[1]), None)
             if place and place[3] == "[vdso]":
                 found["[vdso]"] += 1
-            elif place is None or not place[3].startswith("/") or place[3].startswith(("//anon", "/dev/zero", "/memfd")):
+            elif (
+                place is None or not place[3].startswith("/") or place[3].startswith(("//anon", "/dev/zero", "/memfd"))
+            ):
                 found["[no object]"] += 1
             else:
                 found[function(place[3], opened(place[3]).address(ip - place[0] + place[2]) or 0)] += 1
@@ -160,11 +169,14 @@ def c_source(functions):
     parts = ["struct node { struct node *next, *other; int key[8]; };\n"]
     for i in range(functions):
         loops = "".join(
-            f"    for (int i{j} = {j}; i{j} < n + {i % 7}; i{j}++) {{ x ^= p->key[(x + i{j}) & 7] * {i * 31 + j}; if (x & {1 << (j + i) % 13}) p = p->next; }}\n"
+            f"    for (int i{j} = {j}; i{j} < n + {i % 7}; i{j}++) "
+            f"{{ x ^= p->key[(x + i{j}) & 7] * {i * 31 + j}; if (x & {1 << (j + i) % 13}) p = p->next; }}\n"
             for j in range(3 + i % 4)
         )
         call = f"    if (x > {i}) x += f{i - 1 - i % 5}(p->other, n - 1);\n" if i > 5 else ""
-        parts.append(f"unsigned f{i}(struct node *p, int n) {{\n    unsigned x = n * {i};\n{loops}{call}    return x;\n}}\n")
+        parts.append(
+            f"unsigned f{i}(struct node *p, int n) {{\n    unsigned x = n * {i};\n{loops}{call}    return x;\n}}\n"
+        )
     return "".join(parts)
 
 
@@ -186,7 +198,9 @@ def programs(seconds, folder):
 
 
 def run(before, command):
-    child = subprocess.Popen(before + command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    child = subprocess.Popen(
+        before + command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
     _, said = child.communicate()
     if child.returncode:
         raise SystemExit("%s: exit %d: %s" % (command[0], child.returncode, said.decode(errors="replace")[-2000:]))
@@ -219,7 +233,9 @@ def main():
     seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 5
     if not shutil.which("perf"):
         raise SystemExit("perf is not on PATH")
-    print("| program | samples of uu, perf | functions | uu and perf | perf and itself | greatest difference of a share |")
+    print(
+        "| program | samples of uu, perf | functions | uu and perf | perf and itself | greatest difference of a share |"
+    )
     print("|---|---|---|---|---|---|")
     wrong = []
     with tempfile.TemporaryDirectory() as folder:
@@ -243,10 +259,21 @@ def main():
             far, functions, worst = distance(ours, both)
             near, _, own = distance(*perf)
             counts = "%d, %d" % (sum(ours.values()), sum(both.values()))
-            print("| %s | %s | %d | %.2f | %.2f | %.2f %% (%s); perf's own %.2f %% |" % (name, counts, functions + 1, far, near, worst[0] * 100, worst[1], own[0] * 100), flush=True)
+            print(
+                "| %s | %s | %d | %.2f | %.2f | %.2f %% (%s); perf's own %.2f %% |"
+                % (name, counts, functions + 1, far, near, worst[0] * 100, worst[1], own[0] * 100),
+                flush=True,
+            )
             if os.environ.get("UU_SHARES"):
                 for function_, _ in (ours + both).most_common(25):
-                    print("    %7.2f %% %7.2f %%  %s" % (ours[function_] * 100 / sum(ours.values()), both[function_] * 100 / sum(both.values()), function_))
+                    print(
+                        "    %7.2f %% %7.2f %%  %s"
+                        % (
+                            ours[function_] * 100 / sum(ours.values()),
+                            both[function_] * 100 / sum(both.values()),
+                            function_,
+                        )
+                    )
             if far > max(1, near) * MARGIN:
                 wrong.append(name)
     if wrong:

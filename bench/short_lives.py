@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Threads and processes that live for a part of the kernel's tick: their share of the samples, and what recording costs each.
+"""Threads and processes that live for a part of the kernel's tick: their share of the samples, and what recording costs
+each.
 
   short_lives.py UU SOURCE [ROUNDS]     UU: the command uu; SOURCE: tests/targets/native/short_threads.c
 
-Threads compute for a millisecond, or 0.3 ms, one after the other; a shell runs /bin/true 400 times. The share is the CPU time that
-is sampled, to what the program used, its children included. The added CPU time is that of a process, alone beside recorded, in turn."""
+Threads compute for a millisecond, or 0.3 ms, one after the other; a shell runs /bin/true 400 times. The share is the
+CPU time that is sampled, to what the program used, its children included. The added CPU time is that of a process,
+alone beside recorded, in turn."""
 
 import os
 import re
@@ -29,7 +31,12 @@ def cpu(command):
 def recorded(uu, rate, command, folder):
     """CPU seconds sampled and used, as the summary has them."""
     out = os.path.join(folder, "x.uu")
-    subprocess.run([uu, "record", "-q", "-r", rate, "-o", out, "--"] + command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        [uu, "record", "-q", "-r", rate, "-o", out, "--"] + command,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     text = subprocess.run([uu, "report", out], check=True, capture_output=True, text=True).stdout
     os.remove(out)
     found = re.search(r"CPU time +([0-9.]+) s sampled of ([0-9.]+) s used", text)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What recording adds to a program that does nothing: CPU time (user and system, exit included) and page faults, from start to end.
+"""What recording adds to a program that does nothing: CPU time (user and system, exit included) and page faults, from
+start to end.
 
   start_up.py TREE [COUNT]     TREE: the folder with bin/ and lib/
 
-Each program is started COUNT times in turn: alone, with the preloaded object and not recording, and recorded at 1,000 Hz, as a
-child of a recorded process. LuaJIT is also started by `uu record` itself, COUNT / 4 times: what counts is what it says it has used.
-The added figure is the median of the differences of one round, the ratio that of the medians."""
+Each program is started COUNT times in turn: alone, with the preloaded object and not recording, and recorded at 1,000
+Hz, as a child of a recorded process. LuaJIT is also started by `uu record` itself, COUNT / 4 times: what counts is what
+it says it has used. The added figure is the median of the differences of one round, the ratio that of the medians."""
 
 import json
 import os
@@ -20,7 +21,11 @@ RATE = 1000
 
 def programs():
     """Those of them that are here, with what makes them do nothing. No shims: those are programs of their own."""
-    found = {"true": shutil.which("true"), "luajit": shutil.which("luajit"), "python3": os.path.realpath(sys.executable)}
+    found = {
+        "true": shutil.which("true"),
+        "luajit": shutil.which("luajit"),
+        "python3": os.path.realpath(sys.executable),
+    }
     arguments = {"true": [], "luajit": ["-e", ""], "python3": ["-c", ""]}
     return {name: [path] + arguments[name] for name, path in found.items() if path}
 
@@ -37,7 +42,9 @@ def inner(count, out):
     """Runs under `uu record`; what is started with another environment is not recorded."""
     plain = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD" and not k.startswith("UU_")}
     environments = [plain, dict(plain, LD_PRELOAD=os.environ["LD_PRELOAD"]), dict(os.environ)]
-    rounds = {name: [[spawn(command, e) for e in environments] for _ in range(count)] for name, command in programs().items()}
+    rounds = {
+        name: [[spawn(command, e) for e in environments] for _ in range(count)] for name, command in programs().items()
+    }
     with open(out, "w") as file:
         json.dump(rounds, file)
 
@@ -47,7 +54,10 @@ def row(program, what, rounds, number):
     cpu = lambda runs: statistics.median(run[0] for run in runs)
     faults = statistics.median(o[1] - a[1] for a, o in zip(alone, other))
     added = statistics.median(o[0] - a[0] for a, o in zip(alone, other))
-    print(f"| {program}, {what} | {cpu(alone):.0f} | {added:+.0f} | {cpu(other) / cpu(alone):.2f} | {faults:+.0f} |", flush=True)
+    print(
+        f"| {program}, {what} | {cpu(alone):.0f} | {added:+.0f} | {cpu(other) / cpu(alone):.2f} | {faults:+.0f} |",
+        flush=True,
+    )
 
 
 def started_by_uu(record, count, folder):

@@ -1,5 +1,5 @@
-"""The program under the end-to-end benchmark: Python calling itself 20 deep, with calls into C and back. Does a fixed amount of
-work, then writes its own CPU seconds (user and system) to the file argv[2]. argv[1]: how much work."""
+"""The program under the end-to-end benchmark: Python calling itself 20 deep, with calls into C and back. Does a fixed
+amount of work, then writes its own CPU seconds (user and system) to the file argv[2]. argv[1]: how much work."""
 
 import functools
 import resource

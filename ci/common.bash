@@ -26,8 +26,8 @@ die() {
 #
 # Only as a cdylib: cargo does no link-time optimization for a crate that is also built as an rlib. The object needs
 # libc only, is bound at load, and has no undefined symbols. The linker's arguments are here and not in build scripts,
-# because cargo passes those of a dependency on to every cdylib that depends on it. With $UU_VERSION_SCRIPT, ci/link-versioned
-# links.
+# because cargo passes those of a dependency on to every cdylib that depends on it. With $UU_VERSION_SCRIPT,
+# ci/link-versioned links.
 signal_object() {
     local package=$1 soname=$2 cargo=() link=() argument sum
     shift 2
@@ -51,7 +51,8 @@ signal_object() {
 # No dynamic loader ever sees it, so it needs nothing, not even libc, and binds all its symbols to itself.
 injected_object() {
     local package=$1 soname=$2 link=() argument
-    for argument in -nostartfiles -nostdlib -Wl,-z,defs -Wl,-z,now -Wl,-Bsymbolic "-Wl,-soname,$soname" -Wl,--as-needed; do
+    for argument in -nostartfiles -nostdlib -Wl,-z,defs -Wl,-z,now -Wl,-Bsymbolic "-Wl,-soname,$soname" \
+        -Wl,--as-needed; do
         link+=(-C "link-arg=$argument")
     done
     run cargo rustc --locked --profile dso -p "$package" --lib --crate-type cdylib -- "${link[@]}"
@@ -59,8 +60,8 @@ injected_object() {
 
 # Builds a static library of a signal object: static_library PACKAGE FILE
 #
-# It has the one object that link-time optimization made of the package and of what it needs, with uu.h's symbols only. What
-# the compiler calls besides (__udivti3) is in libgcc, which every program is linked with.
+# It has the one object that link-time optimization made of the package and of what it needs, with uu.h's symbols only.
+# What the compiler calls besides (__udivti3) is in libgcc, which every program is linked with.
 static_library() {
     local package=$1 file=$2 crate member folder
     crate=${package//-/_}

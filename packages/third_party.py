@@ -24,7 +24,10 @@ while todo:
         todo.extend(needs[one])
 
 texts = {}
-print("Compiled into uu and its objects, besides Rust's standard library (MIT or Apache-2.0, The Rust Project Contributors;")
+print(
+    "Compiled into uu and its objects, besides Rust's standard library "
+    "(MIT or Apache-2.0, The Rust Project Contributors;"
+)
 print("it names its own parts in https://github.com/rust-lang/rust/blob/master/COPYRIGHT):\n")
 for package in sorted((packages[one] for one in reached), key=lambda p: (p["name"], p["version"])):
     if package["source"] is None:
@@ -35,7 +38,9 @@ for package in sorted((packages[one] for one in reached), key=lambda p: (p["name
     found = False
     for file in sorted(os.listdir(folder)):
         path = os.path.join(folder, file)
-        if file.upper().startswith(("LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE")) and os.path.isfile(path):
+        if file.upper().startswith(
+            ("LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE")
+        ) and os.path.isfile(path):
             found = True
             with open(path, encoding="utf-8", errors="replace") as text:
                 texts.setdefault(text.read().strip(), []).append("%s (%s)" % (name, file))

@@ -56,8 +56,8 @@ Classifier: Operating System :: POSIX :: Linux
 Classifier: Topic :: Software Development :: Debuggers
 Description-Content-Type: text/markdown
 
-`uu record -- python3 app.py` shows where a program spends its CPU time: native code, Python, Lua and code of JITs in one
-stack. It needs Linux on x86-64 with glibc {1} or later. `python -m uunwind` is the same command.
+`uu record -- python3 app.py` shows where a program spends its CPU time: native code, Python, Lua and code of JITs in
+one stack. It needs Linux on x86-64 with glibc {1} or later. `python -m uunwind` is the same command.
 """.format(version, glibc).encode(),
     0o644,
 )

@@ -4,7 +4,8 @@ import nbclient
 import nbformat
 
 cells = [
-    "import math, re, collections\ndef primes(n):\n    return [i for i in range(2, n) if all(i % k for k in range(2, int(math.sqrt(i)) + 1))]",
+    "import math, re, collections\ndef primes(n):\n"
+    "    return [i for i in range(2, n) if all(i % k for k in range(2, int(math.sqrt(i)) + 1))]",
     "len(primes(60000))",
     "counts = collections.Counter(re.findall(r'[a-z]+', ' '.join(str(primes(2000))) * 40))\ncounts.most_common(3)",
     "%timeit -n 20 -r 3 sorted(primes(4000), key=lambda p: -p)",

@@ -4,7 +4,9 @@ import numpy as np
 import pandas as pd
 
 random = np.random.default_rng(1)
-table = pd.DataFrame({"key": random.integers(0, 200, 60000), "value": random.random(60000), "name": [str(i % 97) for i in range(60000)]})
+table = pd.DataFrame(
+    {"key": random.integers(0, 200, 60000), "value": random.random(60000), "name": [str(i % 97) for i in range(60000)]}
+)
 for _ in range(3):
     groups = table.groupby("key")
     groups["value"].apply(lambda values: values.max() - values.min())

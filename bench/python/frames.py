@@ -13,7 +13,9 @@ ROUNDS, DEPTHS = int(sys.argv[2]), [int(depth) for depth in sys.argv[3:]]
 # Many functions, as a program has: their code objects and lines are looked up again and again.
 names = {}
 for index in range(40):
-    source = "def f%d(left, depth, number):\n%s    return f%d(left - 1, depth, number) if left else measure(depth, number)\n"
+    source = (
+        "def f%d(left, depth, number):\n%s    return f%d(left - 1, depth, number) if left else measure(depth, number)\n"
+    )
     exec(compile(source % (index, "    left += 0\n" * (index % 7), (index + 1) % 40), "functions.py", "exec"), names)
 names["measure"] = module.measure
 

@@ -1,5 +1,5 @@
-"""A thousand Python threads that work a little and sleep, and one that watches for stalls. Writes its CPU seconds, and the
-longest and the median time in ms that a nap of one ms took, to the file argv[1]."""
+"""A thousand Python threads that work a little and sleep, and one that watches for stalls. Writes its CPU seconds, and
+the longest and the median time in ms that a nap of one ms took, to the file argv[1]."""
 
 import resource
 import statistics

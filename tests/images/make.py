@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes a memory image of an interpreter: what `uu dump CORE` reads of a core file and of the files that its process had
-mapped, and nothing else. It is walked by tests/tests/memory_images.rs also where there is no such interpreter.
+"""Makes a memory image of an interpreter: what `uu dump CORE` reads of a core file and of the files that its process
+had mapped, and nothing else. It is walked by tests/tests/memory_images.rs also where there is no such interpreter.
 
     tests/images/make.py UU PYTHON NAME      writes tests/images/NAME.tar.xz
 
@@ -49,7 +49,12 @@ def installed(python):
     skipped = ["test", "site-packages", "dist-packages", "config-*", "idlelib", "ensurepip", "__pycache__"]
     shutil.copytree(library, PLACE / Path(library).relative_to(prefix), ignore=shutil.ignore_patterns(*skipped))
     shutil.copy(PROGRAM, PLACE / "imaged.py")
-    environment = {"PYTHONHOME": PLACE, "PYTHON_JIT": os.environ.get("PYTHON_JIT", "0"), "LC_ALL": "C.UTF-8", "HOME": PLACE}
+    environment = {
+        "PYTHONHOME": PLACE,
+        "PYTHON_JIT": os.environ.get("PYTHON_JIT", "0"),
+        "LC_ALL": "C.UTF-8",
+        "HOME": PLACE,
+    }
     return executable, environment
 
 

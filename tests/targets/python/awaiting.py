@@ -1,5 +1,5 @@
-"""Tasks that await each other in many ways. In the innermost function of each, the runtime's own view of what awaits the
-task is written down, then a sample is taken.
+"""Tasks that await each other in many ways. In the innermost function of each, the runtime's own view of what awaits
+the task is written down, then a sample is taken.
 
 The oracle is one line of JSON a sample, in the file $UU_TEST_ORACLE:
   way       what this is about

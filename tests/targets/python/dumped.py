@@ -1,5 +1,5 @@
-"""Threads that stand in known functions, for looks from outside. Each writes its own stack, as the interpreter knows it,
-as a line of JSON: [name, [[function, line], ...]], innermost first. Then it waits for ever, on the same line."""
+"""Threads that stand in known functions, for looks from outside. Each writes its own stack, as the interpreter knows
+it, as a line of JSON: [name, [[function, line], ...]], innermost first. Then it waits for ever, on the same line."""
 
 import json
 import sys

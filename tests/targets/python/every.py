@@ -1,5 +1,5 @@
-"""Functions that call each other in every way, sampled after each instruction. Where the JIT is on (PYTHON_JIT=1), loops
-run in its code.
+"""Functions that call each other in every way, sampled after each instruction. Where the JIT is on (PYTHON_JIT=1),
+loops run in its code.
 
 Usage: every.py STRIDE   samples every STRIDE-th instruction (every.c), and prints how many samples were sent
        every.py SECONDS NS   samples at random moments for so long, at this mean distance, and prints that number

@@ -1,4 +1,5 @@
-"""Exceptions in flight: in except, finally, __exit__, in __del__ while the stack unwinds, and thrown into generators."""
+"""Exceptions in flight: in except, finally, __exit__, in __del__ while the stack unwinds, and thrown into
+generators."""
 
 from snap import remember_callers, snap
 

@@ -1,5 +1,6 @@
-"""Generates $UU_TEST_PIECES pieces of code, one after the other, and runs each once: it takes a sample of itself. Nothing refers to it afterwards, so
-that what is generated next lies where it lay. The pieces come in the kinds below. All that names number i follows from i:
+"""Generates $UU_TEST_PIECES pieces of code, one after the other, and runs each once: it takes a sample of itself.
+Nothing refers to it afterwards, so that what is generated next lies where it lay. The pieces come in the kinds below.
+All that names number i follows from i:
 
   kind   the same for a while, so that pieces of the same sizes follow each other
   line   the one that runs: (i modulo 97) + 1 lines into the piece

@@ -1,5 +1,5 @@
-"""Greenlets that are started at different depths of the C stack and switch while they are deep in calls, so that each one's stack memory is
-another one's soon. Usage: greenlets.py SECONDS"""
+"""Greenlets that are started at different depths of the C stack and switch while they are deep in calls, so that each
+one's stack memory is another one's soon. Usage: greenlets.py SECONDS"""
 import sys
 import time
 

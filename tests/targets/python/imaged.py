@@ -1,5 +1,6 @@
-"""Threads that stand in known functions, for memory images (tests/images/). Each writes its own stack, as the interpreter
-knows it, as a line of JSON: [name, [[function, line], ...]], innermost first. Then it waits for ever, where it said."""
+"""Threads that stand in known functions, for memory images (tests/images/). Each writes its own stack, as the
+interpreter knows it, as a line of JSON: [name, [[function, line], ...]], innermost first. Then it waits for ever, where
+it said."""
 
 import json
 import queue

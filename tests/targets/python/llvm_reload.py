@@ -1,6 +1,6 @@
-"""Modules that LLVM compiles, one after the other, and drops again: each is called once, and calls back where an explicit sample
-is taken. argv[1]: the shared object of cap.c. argv[2]: the recording that is being made of this program. Prints
-"epoch_1 0x<address>" and so on. Of its samples, the third and then each third one is taken in a module.
+"""Modules that LLVM compiles, one after the other, and drops again: each is called once, and calls back where an
+explicit sample is taken. argv[1]: the shared object of cap.c. argv[2]: the recording that is being made of this
+program. Prints "epoch_1 0x<address>" and so on. Of its samples, the third and then each third one is taken in a module.
 """
 import ctypes
 import os
@@ -18,15 +18,16 @@ engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
 
 
 def until_seen():
-    """Takes a sample, and waits until the recorder has written it: in the same pass over this process's records, it read
-    what LLVM reports."""
+    """Takes a sample, and waits until the recorder has written it: in the same pass over this process's records, it
+    read what LLVM reports."""
     before = os.stat(sys.argv[2]).st_size
     cap(0)
     while os.stat(sys.argv[2]).st_size == before:
         time.sleep(0.01)
 
 
-# The recorder reads LLVM's list once a sample has LLVM's library on its stack: half a second of CPU time is spent there.
+# The recorder reads LLVM's list once a sample has LLVM's library on its stack: half a second of CPU time is spent
+# there.
 text = "".join(f"define i32 @f{i}(i32 %x) {{ %y = add i32 %x, {i} ret i32 %y }}\n" for i in range(2000))
 begun = time.process_time()
 while time.process_time() - begun < 0.5:

@@ -1,5 +1,5 @@
-"""A web server whose threads answer with what they have computed. It writes "ready" and its port, and ends with 0 after a
-line on standard input."""
+"""A web server whose threads answer with what they have computed. It writes "ready" and its port, and ends with 0 after
+a line on standard input."""
 
 import http.server
 import sys

@@ -1,5 +1,5 @@
-"""An interpreter that runs code in another one, on the same C stack, which does the same once more: each has a thread state of its own, with
-frames that are linked to none of the others'."""
+"""An interpreter that runs code in another one, on the same C stack, which does the same once more: each has a thread
+state of its own, with frames that are linked to none of the others'."""
 
 import sys
 

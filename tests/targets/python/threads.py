@@ -1,4 +1,5 @@
-"""Four threads at once, a thread that sleeps without the GIL and is sampled from outside, and a thread without Python."""
+"""Four threads at once, a thread that sleeps without the GIL and is sampled from outside, and a thread without
+Python."""
 
 import sys
 import threading
