@@ -16,6 +16,7 @@ pub mod evidence;
 pub mod executable;
 pub mod faces;
 pub mod go;
+pub mod header;
 pub mod interpreters;
 pub mod java;
 pub mod looks;

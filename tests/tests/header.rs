@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_core::stop_reason::StopReason;
+use uunwind_tests::header::functions;
 use uunwind_tests::{compile, paths, process, rules::objects, uu};
 
 fn header() -> PathBuf {
@@ -46,26 +47,11 @@ fn it_compiles_as_c_and_as_cpp_without_a_warning() {
     }
 }
 
-/// The functions that the header declares.
-fn declared() -> BTreeSet<String> {
-    let text = std::fs::read_to_string(header()).expect("the header");
-    let mut declared = BTreeSet::new();
-    let listed = text.lines().filter(|l| !l.starts_with([' ', '*', '/', '#']) && !l.starts_with("static inline"));
-    for line in listed {
-        let before = line.split('(').next().unwrap_or_default();
-        let name = before.rsplit([' ', '*']).next().unwrap_or_default();
-        if line.contains('(') && name.starts_with("uu_") {
-            declared.insert(name.to_owned());
-        }
-    }
-    declared
-}
-
 #[test]
 fn it_declares_what_the_library_exports() {
     let facts = objects::read(&paths::tree().join("lib/libuunwind.so.0")).expect("an ELF object");
     let exported: BTreeSet<String> = facts.exports.into_iter().filter(|e| !private(e)).collect();
-    assert_eq!(declared(), exported);
+    assert_eq!(functions(), exported);
 }
 
 /// The symbols that `ffi/libuunwind.map` lists, each as `name@@version`.
@@ -107,7 +93,7 @@ fn each_exported_symbol_has_the_version_that_the_map_lists() {
         .filter_map(|symbol| symbol.split_once("@@").filter(|(_, version)| public(version)))
         .map(|(name, _)| name.to_owned())
         .collect();
-    assert_eq!(declared(), of_header);
+    assert_eq!(functions(), of_header);
     assert!(!of_header.iter().any(|name| private(name) || name.contains('*')));
 }
 
@@ -115,10 +101,10 @@ fn each_exported_symbol_has_the_version_that_the_map_lists() {
 #[test]
 fn each_function_is_there_as_an_optional_one() {
     let text = std::fs::read_to_string(header()).expect("the header").replace('\n', " ");
-    let functions = text.split("UU_OPTIONAL_FUNCTION(").skip(1).filter_map(|rest| rest.split(',').nth(2));
+    let with_result = text.split("UU_OPTIONAL_FUNCTION(").skip(1).filter_map(|rest| rest.split(',').nth(2));
     let actions = text.split("UU_OPTIONAL_ACTION(").skip(1).filter_map(|rest| rest.split(',').next());
-    let optional: BTreeSet<String> = functions.chain(actions).map(|name| format!("uu_{}", name.trim())).collect();
-    let missing: Vec<String> = declared().difference(&optional).cloned().collect();
+    let optional: BTreeSet<String> = with_result.chain(actions).map(|name| format!("uu_{}", name.trim())).collect();
+    let missing: Vec<String> = functions().difference(&optional).cloned().collect();
     assert_eq!(missing, [""; 0]);
 }
 

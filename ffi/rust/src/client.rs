@@ -122,8 +122,9 @@ impl<'d> Delivery<'d> {
         self.0.tid
     }
 
-    /// The frame words, leaf first (`UU_FRAME_*` of `uu.h`); [`Stack::from_words`](crate::Stack::from_words) reads a
-    /// copy of them, later.
+    /// The frame words, leaf first (`UU_FRAME_*` of `uu.h`): [`steps`](crate::steps) has the frames, and
+    /// [`StackId::of`](crate::StackId::of) keeps them; [`Stack::from_words`](crate::Stack::from_words) reads a copy of
+    /// them, later.
     pub fn words(&self) -> &'d [u64] {
         if self.0.words == 0 {
             return &[];
@@ -137,7 +138,8 @@ impl<'d> Delivery<'d> {
         StopReason::from_number(self.0.stop)
     }
 
-    /// What is uncertain about the frames of interpreters: `UU_DOUBT_*` of `uu.h`; 0: nothing.
+    /// What is uncertain about the frames of interpreters: a sum of [`DOUBT_FRAMES`](crate::DOUBT_FRAMES) and others;
+    /// 0: nothing.
     pub fn doubt(&self) -> u16 {
         self.0.doubt
     }
@@ -158,12 +160,21 @@ impl fmt::Debug for Delivery<'_> {
 /// Makes the calling thread's pending cookie void, and takes its signal back; whether there was one. Before exec(2): a
 /// signal that is pending stays, and ends the next program when that unblocks it. Async-signal-safe once
 /// [`load`](crate::load) has succeeded.
+///
+/// ```
+/// assert!(!uunwind::cancel_trigger(), "none was pending");
+/// ```
 pub fn cancel_trigger() -> bool {
     // SAFETY: the function has no preconditions.
     library::found().is_some_and(|api| unsafe { (api.trigger_cancel)() } == 1)
 }
 
 /// Number of requests that were refused, and of cookies that became void since their threads ended or forked.
+///
+/// ```
+/// assert_eq!(uunwind::triggers_lost()?, 0);
+/// # Ok::<(), uunwind::Error>(())
+/// ```
 ///
 /// # Errors
 /// Those of [`load`](crate::load).

@@ -1,5 +1,6 @@
 //! Reports of crashes.
 
+use crate::sys::{CRASH_FIRST, CRASH_JSON, CRASH_ONE_THREAD};
 use crate::{library, Error};
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -31,7 +32,8 @@ impl CrashReport {
 
     /// `UU_CRASH_*`.
     fn flags(self) -> u32 {
-        u32::from(self.json) | u32::from(self.before_handlers) << 1 | u32::from(self.one_thread) << 2
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        flag(self.json, CRASH_JSON) | flag(self.before_handlers, CRASH_FIRST) | flag(self.one_thread, CRASH_ONE_THREAD)
     }
 
     /// From now on a fatal signal is reported there: the signal, registers, the whole stacks of the thread that crashed
@@ -62,6 +64,14 @@ impl CrashReport {
 
     /// As [`to`](CrashReport::to), to a file that is made, or appended to, when a crash comes. Each `%p` in its path
     /// becomes the process id.
+    ///
+    /// ```
+    /// use uunwind::CrashReport;
+    /// let json = CrashReport { json: true, ..CrashReport::new() };
+    /// json.to_path(&std::env::temp_dir().join("crash-%p.json"))?;
+    /// CrashReport::end()?; // no reports any more
+    /// # Ok::<(), uunwind::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of [`to`](CrashReport::to), and of `uu_report_crashes_to()` of `uu.h`; `EINVAL`: there is a NUL in the

@@ -1,14 +1,12 @@
 //! What a frame is, in words, where nothing may be allocated.
 
-use crate::library;
-use crate::sys::FrameInfo;
+use crate::sys::{FrameInfo, INFO_CUT};
+use crate::{library, Error};
 use std::ffi::OsStr;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-
-const CUT: u32 = 8;
 
 /// A frame in words, as a signal handler can have it (`struct uu_frame_info` of `uu.h`): 1.7 KiB, nothing else.
 ///
@@ -79,8 +77,23 @@ impl Description {
 
     /// Whether a text was cut.
     pub fn is_cut(&self) -> bool {
-        self.0.flags & CUT != 0
+        self.0.flags & INFO_CUT != 0
     }
+}
+
+/// How often a frame stayed without a name because there was no room for it: 64 MiB of names, or what the kernel gives.
+/// Such a frame has another try in each walk. Async-signal-safe once [`load`](crate::load) has succeeded.
+///
+/// ```
+/// assert_eq!(uunwind::names_lost()?, 0);
+/// # Ok::<(), uunwind::Error>(())
+/// ```
+///
+/// # Errors
+/// Those of [`load`](crate::load).
+pub fn names_lost() -> Result<u64, Error> {
+    // SAFETY: the function has no preconditions.
+    Ok(unsafe { (library::get()?.names_lost)() })
 }
 
 /// What stands before the NUL.

@@ -4,6 +4,15 @@ use std::ffi::c_int;
 use std::fmt;
 
 /// Why a function of this crate did nothing.
+///
+/// ```
+/// use uunwind::{Error, Window, Unwind};
+/// match Window::of(Vec::new(), Unwind::Opaque).register().map_err(Error::from) {
+///     Err(Error::Os { call, errno: libc::EINVAL }) => assert_eq!(call, "uu_register_window"),
+///     Err(Error::NoLibrary(why)) => println!("stacks are not available: {why}"),
+///     other => panic!("{other:?}"),
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -37,6 +46,51 @@ impl Error {
         }
     }
 }
+
+/// What a call that failed gives back, and why it failed. `?` makes an [`Error`] of it, and drops what came back.
+///
+/// ```
+/// use uunwind::{Unwind, Window};
+/// let code: &'static [u8] = &[0xc3; 16];
+/// let first = Window::of(code, Unwind::Opaque).register()?;
+/// let failed = Window::of(code, Unwind::FramePointer).register().err().expect("they overlap");
+/// drop(first);
+/// let window = failed.value.register()?; // the same builder, once there is room for it
+/// # Ok::<(), uunwind::Error>(())
+/// ```
+pub struct Failed<T> {
+    /// What the call was made with. Nothing has happened to it, unless the function says so.
+    pub value: T,
+    /// Why.
+    pub error: Error,
+}
+
+impl<T> Failed<T> {
+    pub(crate) fn with(value: T, error: Error) -> Box<Failed<T>> {
+        Box::new(Failed { value, error })
+    }
+}
+
+impl<T> From<Box<Failed<T>>> for Error {
+    fn from(failed: Box<Failed<T>>) -> Error {
+        failed.error
+    }
+}
+
+/// Without the value, which need not be printable.
+impl<T> fmt::Debug for Failed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failed").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for Failed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<T> std::error::Error for Failed<T> {}
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

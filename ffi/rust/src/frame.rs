@@ -1,7 +1,7 @@
 //! Frames in words.
 
-use crate::sys::{Symbol, INLINED};
-use crate::{library, Error};
+use crate::sys::{Symbol, SYMBOL_INLINED};
+use crate::{library, steps, Error, Step};
 use std::ffi::{c_char, CStr};
 use std::fmt;
 use std::path::PathBuf;
@@ -24,6 +24,15 @@ pub enum Kind {
 }
 
 /// A function of a stack. Texts are empty, numbers `None`, where nothing is available.
+///
+/// ```
+/// let stack = uunwind::Stack::capture()?;
+/// let frames = stack.symbolize()?;
+/// let leaf = frames.first().expect("this function");
+/// assert!(leaf.kind == uunwind::Kind::Native && leaf.function.contains("main"));
+/// assert!(leaf.word == 0 && leaf.start < leaf.address);
+/// # Ok::<(), uunwind::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Frame {
@@ -41,6 +50,10 @@ pub struct Frame {
     pub object: PathBuf,
     /// Machine frames: the return address, or the interrupted instruction.
     pub address: Option<u64>,
+    /// Process address of the function's first instruction, where its symbol is available.
+    pub start: Option<u64>,
+    /// Index among the stack's words of the first word of its frame.
+    pub word: usize,
     /// For people: why names or lines are missing.
     pub problem: String,
 }
@@ -66,28 +79,29 @@ pub fn symbolize(words: &[u64]) -> Result<Vec<Frame>, Error> {
 
 /// The frames without names, where the library cannot give them.
 pub fn bare(words: &[u64]) -> Vec<Frame> {
-    use uunwind_core::frame::Frame as Word;
-    let frames = uunwind_core::frame::frames(words).map(|frame| match frame {
-        Word::Native { address, .. } => (Kind::Native, Some(address)),
-        Word::Window { address, .. } => (Kind::Window, Some(address)),
-        Word::Semantic { .. } => (Kind::Semantic, None),
-        Word::Omitted { frames } => (Kind::Omitted(frames), None),
-    });
-    let empty = |(kind, address)| Frame {
-        kind,
+    let empty = |step: Step<'_>| Frame {
+        kind: step.kind().unwrap_or(Kind::Native),
         function: String::new(),
         file: PathBuf::new(),
         line: None,
         language: String::new(),
         object: PathBuf::new(),
-        address,
+        address: step.address(),
+        start: None,
+        word: 0,
         problem: String::new(),
     };
-    frames.map(empty).collect()
+    let mut frames: Vec<Frame> = Vec::new();
+    let mut word = 0;
+    for step in steps(words) {
+        frames.push(Frame { word, ..empty(step) });
+        word += step.words().len();
+    }
+    frames
 }
 
 fn of_symbol(symbol: &Symbol, words: &[u64]) -> Frame {
-    let native = if symbol.flags & INLINED != 0 { Kind::Inlined } else { Kind::Native };
+    let native = if symbol.flags & SYMBOL_INLINED != 0 { Kind::Inlined } else { Kind::Native };
     let omitted = || words.get(symbol.frame as usize).map_or(0, |word| *word as u32);
     let kind = match u8::try_from(symbol.kind) {
         Ok(KIND_WINDOW) => Kind::Window,
@@ -103,6 +117,8 @@ fn of_symbol(symbol: &Symbol, words: &[u64]) -> Frame {
         language: text(symbol.language),
         object: text(symbol.object).into(),
         address: (symbol.address != 0).then_some(symbol.address),
+        start: (symbol.start != 0).then_some(symbol.start),
+        word: symbol.frame as usize,
         problem: text(symbol.problem),
     }
 }

@@ -28,13 +28,21 @@
 //!
 //! # Signal handlers
 //!
-//! [`native`], [`Walk::each`] and [`Walk::each_interrupted`] are async-signal-safe once [`load`] has succeeded, and so
-//! are [`Step::describe`], [`Client::trigger`], [`Cookie::is_pending`], [`cancel_trigger`] and [`Running::set_line`].
-//! Everything else allocates or locks.
+//! Once [`load`] has succeeded, these are async-signal-safe:
+//!
+//! * [`native`] and [`native_interrupted`] (up to 4 KiB of stack);
+//! * [`Walk::each`] and [`Walk::each_interrupted`] (8 KiB, and what their functions need);
+//! * [`Client::trigger`] (8 KiB, what clients need, and the kernel's signal frame);
+//! * [`steps`], [`Step`] and [`Step::describe`], whose result has 1.7 KiB;
+//! * [`StackId::of`] and [`StackId::words`], [`Cookie::is_pending`], [`cancel_trigger`], [`thread_signal`],
+//!   [`captures_abandoned`], [`Ticket::now`], [`Running::set_line`], [`ids_lost`], [`names_lost`], [`triggers_lost`].
+//!
+//! Everything else allocates or locks. The alternate signal stacks of threads that Rust's standard library has started
+//! have 8 KiB or little more in all: a handler that is to walk must not run there (no `SA_ONSTACK`).
 //!
 //! ```text
 //! stack     Stack: a whole stack of this thread, or of another one
-//! walk      Walk, Step: frame by frame, as with a cursor; which frames are wanted; CFAs
+//! walk      Walk: frame by frame, as with a cursor; which frames are wanted; CFAs; step: Step, a frame
 //! describe  Description: a frame in words, in a signal handler, too
 //! frame     Frame: a frame in words, with the names of native functions
 //! id        StackId: a number for a stack
@@ -42,16 +50,20 @@
 //! window    Window: code of a JIT, registered as long as the value lives
 //! replace   one set of windows instead of another, at once
 //! growing   GrowingWindow: code to which functions are added
+//! ticket    Ticket: when what walks read may be freed
 //! unwinder  Unwinder: rules and names of a window's code by a value; held: what walks read while a window owns it
-//! published FrameName, Running: the frames that an interpreter shows itself; Interpreter: its code
+//! stepper   Stepper: steps through a window's code by a value
+//! published FrameName, Running, FrameList: the frames that an interpreter shows itself; Interpreter: its code
 //! plugin    requests to plugins
 //! client    Client: stacks that are asked for now and taken at the next safe point
+//! control   the signal by which threads are asked; captures that were left
 //! crash     CrashReport: fatal signals
 //! panic     a panic hook
 //! library   how the library is found; sys: what it exports
 //! ```
 
 mod client;
+mod control;
 mod crash;
 mod describe;
 mod error;
@@ -65,31 +77,51 @@ mod plugin;
 mod published;
 mod replace;
 mod stack;
+mod step;
+mod stepper;
 #[doc(hidden)]
 pub mod sys;
 mod threads;
+mod ticket;
 mod unwinder;
 mod walk;
 mod window;
 
 pub use client::{cancel_trigger, triggers_lost, Client, Cookie, Delivery};
+pub use control::{captures_abandoned, thread_signal};
 pub use crash::CrashReport;
-pub use describe::Description;
-pub use error::Error;
+pub use describe::{names_lost, Description};
+pub use error::{Error, Failed};
 pub use frame::{Frame, Kind};
 pub use growing::GrowingWindow;
 pub use id::{ids_lost, StackId};
 pub use panic::install_panic_hook;
 pub use plugin::plugin_call;
-pub use published::{publish_frames, FrameName, Interpreter, Running};
-pub use stack::{native, Captured, Stack};
+pub use published::{publish_frames, FrameList, FrameName, Interpreter, Running};
+pub use stack::{native, native_interrupted, Captured, Stack};
+pub use step::{steps, Step};
+pub use stepper::{Cursor, Stepped, Stepper};
 pub use threads::{all_threads, prepare_thread, Thread};
+pub use ticket::Ticket;
 pub use unwinder::{Function, Rule, Unwinder};
 pub use uunwind_core::stop_reason::StopReason;
-pub use walk::{Ended, Step, Steps, Walk};
+pub use walk::{Ended, Steps, Walk};
 pub use window::{Unwind, Window, WindowBuilder};
 
+/// A doubt about a stack: a plugin reported missing or uncertain frames, failed, or is off.
+pub const DOUBT_FRAMES: u16 = 1;
+/// A doubt: an object in the stack was not seen by [`setup`]: it may be an interpreter.
+pub const DOUBT_SETUP_DUE: u16 = 2;
+/// A doubt: a plugin was not called, because nothing would contain its faults ([`handle_faults`],
+/// [`Walk::trusting_plugins`]).
+pub const DOUBT_PLUGIN_NOT_CALLED: u16 = 4;
+
 /// Opens the library, if that has not been done. Thread-safe; not async-signal-safe.
+///
+/// ```
+/// uunwind::load()?;
+/// # Ok::<(), uunwind::Error>(())
+/// ```
 ///
 /// # Errors
 /// [`Error::NoLibrary`], [`Error::Version`], [`Error::Missing`].
@@ -133,6 +165,14 @@ pub fn setup_by_itself() -> Result<usize, Error> {
 
 /// Makes walks faster: the library takes SIGSEGV and SIGBUS over, so that memory need not be asked for before it is
 /// read (`uu_handle_faults()` of `uu.h`).
+///
+/// ```
+/// uunwind::setup()?;
+/// // SAFETY: nothing here blocks these signals or installs handlers for them.
+/// unsafe { uunwind::handle_faults()? };
+/// assert!(uunwind::Stack::capture()?.is_complete());
+/// # Ok::<(), uunwind::Error>(())
+/// ```
 ///
 /// # Errors
 /// Those of [`load`]; [`Error::Os`]: `EBUSY`, `EIO`.

@@ -72,9 +72,10 @@ fn functions(library: &Library) -> Result<Api, Error> {
         return Err(Error::Version(abi));
     }
     Ok(find!(
-        abi = "uu_abi",
         capture = "uu_capture",
+        capture_abandoned = "uu_capture_abandoned",
         walk = "uu_walk",
+        thread_signal = "uu_thread_signal",
         walk_thread = "uu_walk_thread",
         walk_all = "uu_walk_all",
         client_register = "uu_client_register",
@@ -86,6 +87,7 @@ fn functions(library: &Library) -> Result<Api, Error> {
         prepare_thread = "uu_prepare_thread",
         describe = "uu_describe",
         symbolize = "uu_symbolize",
+        names_lost = "uu_names_lost",
         symbols_free = "uu_symbols_free",
         stack_id = "uu_stack_id",
         stack_frames = "uu_stack_frames",
@@ -99,6 +101,7 @@ fn functions(library: &Library) -> Result<Api, Error> {
         unlink_window = "uu_unlink_window",
         replace_windows = "uu_replace_windows",
         seal_window = "uu_seal_window",
+        ticket = "uu_ticket",
         synchronize = "uu_synchronize",
         intern = "uu_intern",
         publish_frames = "uu_publish_frames",

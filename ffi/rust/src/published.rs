@@ -35,18 +35,34 @@ pub struct FrameName(NonZeroU32);
 #[derive(Debug)]
 pub struct Running(FrameRecord);
 
-/// The calling thread's list.
-struct List {
+/// A list of frames beside the threads' own: for a coroutine with a stack of its own, whose frames the thread must not
+/// show while another one runs. Its place does not change when the value is moved.
+///
+/// ```
+/// use uunwind::{FrameList, FrameName};
+///
+/// let list = FrameList::new();
+/// // SAFETY: nothing runs in the list when the thread has its own again.
+/// unsafe { list.publish()? }; // the thread switches to the coroutine
+/// FrameName::intern("body", "prog.lang", 1)?.run(2, |_| { /* the coroutine's own code */ });
+/// uunwind::publish_frames()?; // and back
+/// # Ok::<(), uunwind::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct FrameList {
     /// The innermost frame that runs; null: none.
     head: Held<AtomicPtr<FrameRecord>>,
-    is_published: Cell<bool>,
+}
+
+/// The calling thread's list, and which one is published.
+struct Lists {
+    own: FrameList,
+    /// Head of the list that frames go to; null: the thread's own, which is not published so far.
+    current: Cell<*const AtomicPtr<FrameRecord>>,
 }
 
 thread_local! {
-    static LIST: List = List {
-        head: Held::of(Box::new(AtomicPtr::new(std::ptr::null_mut()))),
-        is_published: Cell::new(false),
-    };
+    static LISTS: Lists = Lists { own: FrameList::new(), current: Cell::new(std::ptr::null()) };
 }
 
 impl Interpreter {
@@ -62,8 +78,17 @@ impl Interpreter {
 
     /// Marks code of this length in bytes, which must lie in one loaded object.
     ///
+    /// ```
+    /// fn evaluate() {}
+    /// let code = uunwind::Interpreter::mark_range(evaluate as *const (), 1)?;
+    /// drop(code); // before its object is unloaded
+    /// # Ok::<(), uunwind::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// As [`mark`](Self::mark); also `EINVAL`: the range is empty or wraps around.
+    /// Those of [`load`](crate::load); [`Error::Os`]: `EINVAL` (null, or the range is empty or wraps around), `ENOENT`
+    /// (it does not lie in one loaded object: code made at run time is registered as a [`Window`](crate::Window)),
+    /// `EEXIST` (it overlaps marked code), `ENOMEM` (64 ranges are marked).
     pub fn mark_range(text: *const (), len: usize) -> Result<Interpreter, Error> {
         if len == 0 {
             return Err(Error::Os { call: "uu_mark_interpreter", errno: libc::EINVAL });
@@ -108,6 +133,9 @@ impl FrameName {
     /// nobody walks, this costs a few stores. Without a place for the thread's list, `then` runs all the same: see
     /// [`publish_frames`].
     ///
+    /// The frames of a list end in the reverse order of their beginning. Where `then` may be suspended (a coroutine
+    /// with a stack of its own) while other frames begin and end, each coroutine needs a [`FrameList`].
+    ///
     /// ```
     /// use uunwind::{FrameName, Interpreter, Kind, Stack};
     ///
@@ -148,7 +176,8 @@ impl Running {
 }
 
 /// Gives the calling thread its list of frames, which [`FrameName::run`] else does at its first call in a thread, and
-/// says whether there is one. It ends with the thread.
+/// says whether there is one. It ends with the thread. It takes the place of a [`FrameList`], and of what was published
+/// from C: a thread has one list at a time, and `uu_publish_frames()` of `uu.h` does not say which was there before.
 ///
 /// ```
 /// uunwind::publish_frames()?;
@@ -159,34 +188,81 @@ impl Running {
 /// Those of [`load`](crate::load); [`Error::Os`] with `ENOMEM`: there is no place for this thread; `ESRCH`: the thread
 /// is ending.
 pub fn publish_frames() -> Result<(), Error> {
-    let failed = Error::Os { call: "uu_publish_frames", errno: libc::ESRCH };
-    library::get()?;
-    LIST.try_with(List::publish).unwrap_or(Err(failed))
+    let api = library::get()?;
+    // SAFETY: the thread's own list is withdrawn before it is freed.
+    with_lists(|lists| unsafe { lists.publish(api, lists.own.head.get()) })
 }
 
-impl List {
-    /// Not before the library has been found.
-    fn publish(&self) -> Result<(), Error> {
-        if self.is_published.get() {
-            return Ok(());
+fn with_lists(publish: impl FnOnce(&Lists) -> Result<(), Error>) -> Result<(), Error> {
+    let ending = Error::Os { call: "uu_publish_frames", errno: libc::ESRCH };
+    LISTS.try_with(publish).unwrap_or(Err(ending))
+}
+
+impl FrameList {
+    /// An empty list, which is not published.
+    pub fn new() -> FrameList {
+        FrameList { head: Held::of(Box::new(AtomicPtr::new(std::ptr::null_mut()))) }
+    }
+
+    /// From now on the calling thread shows the frames of this list, and [`FrameName::run`] adds to it, until another
+    /// one is published. A frame that runs already stays in its list. Allocates only at the thread's first call.
+    ///
+    /// # Errors
+    /// As [`publish_frames`].
+    ///
+    /// # Safety
+    /// The list must live until another one is published in this thread, or the thread has ended, and until each
+    /// [`FrameName::run`] that has begun while it was published has returned. One thread at a time may have it.
+    pub unsafe fn publish(&self) -> Result<(), Error> {
+        let api = library::get()?;
+        // SAFETY: the caller's.
+        with_lists(|lists| unsafe { lists.publish(api, self.head.get()) })
+    }
+}
+
+impl Default for FrameList {
+    fn default() -> FrameList {
+        FrameList::new()
+    }
+}
+
+impl Lists {
+    /// The head that a frame is added to.
+    #[inline]
+    fn head(&self) -> *const AtomicPtr<FrameRecord> {
+        let current = self.current.get();
+        if !current.is_null() {
+            return current;
         }
-        let Some(api) = library::found() else { return Ok(()) };
-        self.set(api, self.head.address().cast())?;
-        self.is_published.set(true);
+        self.first()
+    }
+
+    /// The thread's own, which is published if that is possible. Else it is kept all the same, for nobody.
+    #[cold]
+    fn first(&self) -> *const AtomicPtr<FrameRecord> {
+        let own = self.own.head.get();
+        if let Some(api) = library::found() {
+            // SAFETY: the thread's own list is withdrawn before it is freed.
+            let _ = unsafe { self.publish(api, own) };
+        }
+        own
+    }
+
+    /// # Safety
+    /// The head must live until another one is published, or null is.
+    unsafe fn publish(&self, api: &Api, head: *const AtomicPtr<FrameRecord>) -> Result<(), Error> {
+        // SAFETY: the caller's. What it leads to is taken out of the list before it ends.
+        Error::check("uu_publish_frames", unsafe { (api.publish_frames)(head) })?;
+        self.current.set(head);
         Ok(())
     }
-
-    fn set(&self, api: &Api, head: *const AtomicPtr<FrameRecord>) -> Result<(), Error> {
-        // SAFETY: null, or the head of this thread's list, which is withdrawn before it is freed. What it leads to is
-        // taken out of the list before it ends.
-        Error::check("uu_publish_frames", unsafe { (api.publish_frames)(head) })
-    }
 }
 
-impl Drop for List {
+impl Drop for Lists {
     fn drop(&mut self) {
-        if let Some(api) = library::found().filter(|_| self.is_published.get()) {
-            let _ = self.set(api, std::ptr::null());
+        if let Some(api) = library::found().filter(|_| !self.current.get().is_null()) {
+            // SAFETY: null withdraws the list.
+            let _ = unsafe { self.publish(api, std::ptr::null()) };
         }
     }
 }
@@ -200,18 +276,16 @@ struct Pushed {
 
 impl Pushed {
     fn of(record: *mut FrameRecord) -> Pushed {
-        let head = LIST.try_with(|list| {
-            // Without a place for it, the list is kept all the same, for nobody.
-            let _ = list.publish();
-            let head = list.head.get();
-            // SAFETY: the caller's record, which is not shared yet.
+        let head = LISTS.try_with(|lists| {
+            let head = lists.head();
+            // SAFETY: the caller's record, which is not shared yet; and a list that lives.
             unsafe {
-                (*record).outer = head.load(Ordering::Relaxed);
+                (*record).outer = (*head).load(Ordering::Relaxed);
                 (*record).activation = record.cast();
+                // It stands whole before a handler of this thread can see it.
+                (*head).store(record, Ordering::Release);
             }
-            // It stands whole before a handler of this thread can see it.
-            head.store(record, Ordering::Release);
-            std::ptr::from_ref(head)
+            head
         });
         Pushed { record, head: head.ok() }
     }
@@ -221,8 +295,9 @@ impl Drop for Pushed {
     #[inline]
     fn drop(&mut self) {
         if let Some(head) = self.head {
-            // SAFETY: the record lives as long as this; the list as long as the thread, as this function runs in it
-            // before its thread-locals end, or a destructor of one of them runs it whole.
+            // SAFETY: the record lives as long as this; the list too, by the contract of its publication, or as
+            // long as the thread, as this function runs in it before its thread-locals end, or a destructor of one of
+            // them runs it whole.
             unsafe { (*head).store((*self.record).outer, Ordering::Release) };
             // What is written to the record's place next stays after that.
             std::sync::atomic::compiler_fence(Ordering::Release);

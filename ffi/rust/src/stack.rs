@@ -2,7 +2,8 @@
 
 use crate::frame::{self, Frame};
 use crate::sys::Request;
-use crate::{library, Error, StackId, StopReason};
+use crate::{library, Error, StackId, StopReason, Walk};
+use std::ffi::c_void;
 use std::fmt;
 use std::time::Duration;
 
@@ -28,8 +29,9 @@ pub struct Captured {
 }
 
 /// Captures the native stack of the calling thread into `frames`, leaf first: one word for each frame, two for a frame
-/// in a window (`UU_FRAME_*` of `uu.h`). Allocates nothing and takes no lock: async-signal-safe once
-/// [`load`](crate::load) has succeeded. `None`: it has not. The first frame is the caller.
+/// in a window (`UU_FRAME_*` of `uu.h`); [`steps`](crate::steps) has the frames. Allocates nothing and takes no lock:
+/// async-signal-safe once [`load`](crate::load) has succeeded. `None`: it has not. The first frame is the caller. Needs
+/// up to 4 KiB of stack.
 ///
 /// ```
 /// uunwind::load()?;
@@ -40,10 +42,55 @@ pub struct Captured {
 /// ```
 #[inline(always)]
 pub fn native(frames: &mut [u64]) -> Option<Captured> {
+    // SAFETY: null stands for the caller.
+    unsafe { captured(frames, std::ptr::null()) }
+}
+
+/// As [`native`], from the frame that a signal has interrupted.
+///
+/// ```
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+///
+/// static FRAMES: AtomicUsize = AtomicUsize::new(0);
+///
+/// extern "C" fn handler(_: i32, _: *mut libc::siginfo_t, ucontext: *mut libc::c_void) {
+///     let mut words = [0; 64];
+///     // SAFETY: the kernel has entered this handler with it, on this thread.
+///     let captured = unsafe { uunwind::native_interrupted(&mut words, ucontext) };
+///     let words = captured.and_then(|captured| words.get(..captured.words)).unwrap_or_default();
+///     let exact = uunwind::steps(words).filter(|frame| frame.is_exact());
+///     FRAMES.store(exact.count(), Ordering::Relaxed); // the interrupted instruction is the only one
+/// }
+///
+/// uunwind::load()?;
+/// // SAFETY: a whole action; the handler is async-signal-safe.
+/// unsafe {
+///     let mut action: libc::sigaction = std::mem::zeroed();
+///     action.sa_sigaction = handler as *const () as usize;
+///     action.sa_flags = libc::SA_SIGINFO;
+///     libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut());
+///     libc::raise(libc::SIGUSR1);
+/// }
+/// assert_eq!(FRAMES.load(Ordering::Relaxed), 1);
+/// # Ok::<(), uunwind::Error>(())
+/// ```
+///
+/// # Safety
+/// `ucontext` must be the third argument of a signal handler that the kernel has entered on this thread and that is
+/// still running. There must be 4 KiB of stack.
+pub unsafe fn native_interrupted(frames: &mut [u64], ucontext: *const c_void) -> Option<Captured> {
+    // SAFETY: the caller's.
+    unsafe { captured(frames, ucontext) }
+}
+
+/// # Safety
+/// `ucontext` must be null, or as that of [`native_interrupted`].
+#[inline(always)]
+unsafe fn captured(frames: &mut [u64], ucontext: *const c_void) -> Option<Captured> {
     let api = library::found()?;
     let mut stop = 0;
-    // SAFETY: a buffer of this length, and a place for the reason.
-    let words = unsafe { (api.capture)(frames.as_mut_ptr(), frames.len(), std::ptr::null(), &raw mut stop) };
+    // SAFETY: a buffer of this length, and a place for the reason; the ucontext is the caller's.
+    let words = unsafe { (api.capture)(frames.as_mut_ptr(), frames.len(), ucontext, &raw mut stop) };
     Some(Captured { words, stop: StopReason::from_number(stop) })
 }
 
@@ -89,14 +136,7 @@ impl Stack {
     /// # Ok::<(), uunwind::Error>(())
     /// ```
     pub fn of_thread(tid: u32, limit: Duration) -> Result<Stack, Error> {
-        let api = library::get()?;
-        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-        let mut words = Vec::with_capacity(WORDS);
-        let mut request = request(&mut words, 0);
-        // SAFETY: a whole request, with a buffer of that capacity.
-        let result = unsafe { (api.walk_thread)(tid, &raw mut request, limit) };
-        Error::check("uu_walk_thread", result)?;
-        Ok(filled(words, &request))
+        Walk::new().of_thread(tid, limit)
     }
 
     /// A stack as the library has written it.
@@ -105,6 +145,16 @@ impl Stack {
     }
 
     /// A stack of frame words that were kept, as from [`native`]. `None`: some are no frame's.
+    ///
+    /// ```
+    /// use uunwind::Stack;
+    /// let stack = Stack::capture()?;
+    /// let kept = stack.words().to_vec(); // where a handler may not allocate, an array
+    /// let again = Stack::from_words(&kept).expect("frames");
+    /// assert_eq!((again.len(), again.stop()), (stack.len(), None));
+    /// assert!(Stack::from_words(&[0]).is_none());
+    /// # Ok::<(), uunwind::Error>(())
+    /// ```
     pub fn from_words(words: &[u64]) -> Option<Stack> {
         let mut at = 0;
         let mut frames = 0;
@@ -143,7 +193,7 @@ impl Stack {
         self.stop().is_some_and(StopReason::is_complete) && self.doubt == 0
     }
 
-    /// `UU_DOUBT_*` of `uu.h`; 0: nothing is missing or uncertain before the end.
+    /// A sum of [`DOUBT_FRAMES`](crate::DOUBT_FRAMES) and others; 0: nothing is missing or uncertain before the end.
     pub fn doubt(&self) -> u16 {
         self.doubt
     }
@@ -187,8 +237,13 @@ pub(crate) fn request(words: &mut Vec<u64>, skip: u32) -> Request {
     }
 }
 
+/// A limit as the library takes it.
+pub(crate) fn nanoseconds(limit: Duration) -> u64 {
+    u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// The stack that a request has written to this vector's capacity.
-fn filled(mut words: Vec<u64>, request: &Request) -> Stack {
+pub(crate) fn filled(mut words: Vec<u64>, request: &Request) -> Stack {
     // SAFETY: the library has written that number of words, which is not above the capacity.
     unsafe { words.set_len(request.words.min(words.capacity())) };
     words.shrink_to_fit();

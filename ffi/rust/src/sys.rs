@@ -3,7 +3,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU32};
-use uunwind_core::plugin::CRule;
+use uunwind_core::plugin::{CRule, Visit};
 
 /// `UU_ABI`.
 pub const ABI: u32 = 1;
@@ -110,7 +110,7 @@ pub struct Symbol {
 }
 
 /// `UU_SYMBOL_INLINED`.
-pub const INLINED: u32 = 1;
+pub const SYMBOL_INLINED: u32 = 1;
 
 /// `struct uu_function`.
 #[repr(C)]
@@ -125,6 +125,29 @@ pub struct Function {
 /// `UU_SETUP_BY_ITSELF`.
 pub const SETUP_BY_ITSELF: u32 = 1;
 
+/// `UU_WALK_*`, of `uu_request.flags`.
+pub const WALK_NATIVE: u32 = 1;
+/// See [`WALK_NATIVE`].
+pub const WALK_WINDOW: u32 = 2;
+/// See [`WALK_NATIVE`].
+pub const WALK_SEMANTIC: u32 = 4;
+/// See [`WALK_NATIVE`].
+pub const WALK_NO_INTERPRETER: u32 = 8;
+/// See [`WALK_NATIVE`].
+pub const WALK_PROBED: u32 = 16;
+/// See [`WALK_NATIVE`].
+pub const WALK_TRUST_PLUGINS: u32 = 32;
+
+/// `UU_INFO_CUT`, of `uu_frame_info.flags`.
+pub const INFO_CUT: u32 = 8;
+
+/// `UU_CRASH_*`, flags of `uu_report_crashes()`.
+pub const CRASH_JSON: u32 = 1;
+/// See [`CRASH_JSON`].
+pub const CRASH_FIRST: u32 = 2;
+/// See [`CRASH_JSON`].
+pub const CRASH_ONE_THREAD: u32 = 4;
+
 /// `UU_NO_UNWIND`.
 pub const NO_UNWIND: u32 = u32::MAX;
 
@@ -135,6 +158,7 @@ pub type GiveName = unsafe extern "C" fn(*mut c_void, u64, *mut u8, usize, *mut 
 
 /// `struct uu_window`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct Window {
     pub size: u32,
     pub kind: u32,
@@ -149,7 +173,7 @@ pub struct Window {
     pub functions_room: usize,
     pub published: *const u64,
     pub rule: Option<GiveRule>,
-    pub step: *const c_void,
+    pub step: Option<Visit>,
     pub name: Option<GiveName>,
     pub reserved: [u64; 3],
 }
@@ -165,8 +189,20 @@ pub const WINDOW_SFRAME: u32 = 4;
 /// See [`WINDOW_FRAME_POINTER`].
 pub const WINDOW_RULE: u32 = 5;
 
+/// See [`WINDOW_FRAME_POINTER`].
+pub const WINDOW_STEPPER: u32 = 6;
+
 /// `UU_WINDOW_GROWING`, of `uu_window.flags`.
-pub const GROWING: u32 = 1;
+pub const WINDOW_GROWING: u32 = 1;
+/// `UU_WINDOW_DESCENDING`, of `uu_window.flags`.
+pub const WINDOW_DESCENDING: u32 = 2;
+
+/// `UU_RULE_*`, of `uu_rule.kind`.
+pub const RULE_DEREF: u8 = 1;
+/// See [`RULE_DEREF`].
+pub const RULE_SIGNAL: u8 = 2;
+/// See [`RULE_DEREF`].
+pub const RULE_END: u8 = 3;
 
 /// `struct uu_frame_record`.
 #[repr(C)]
@@ -180,9 +216,10 @@ pub struct FrameRecord {
 
 /// The functions of the library that this crate calls, without their `uu_`.
 pub struct Api {
-    pub abi: unsafe extern "C" fn() -> u32,
     pub capture: unsafe extern "C" fn(*mut u64, usize, *const c_void, *mut u16) -> usize,
+    pub capture_abandoned: unsafe extern "C" fn(),
     pub walk: unsafe extern "C" fn(*mut Request) -> c_int,
+    pub thread_signal: unsafe extern "C" fn(c_int) -> c_int,
     pub walk_thread: unsafe extern "C" fn(u32, *mut Request, u64) -> c_int,
     pub walk_all: unsafe extern "C" fn(*mut Request, *mut Thread, usize, u64) -> c_int,
     pub client_register: unsafe extern "C" fn(Option<Deliver>, *mut c_void) -> c_int,
@@ -194,6 +231,7 @@ pub struct Api {
     pub prepare_thread: unsafe extern "C" fn() -> c_int,
     pub describe: unsafe extern "C" fn(*const u64, *mut FrameInfo) -> c_int,
     pub symbolize: unsafe extern "C" fn(*const u64, usize, *mut *const Symbol) -> c_int,
+    pub names_lost: unsafe extern "C" fn() -> u64,
     pub symbols_free: unsafe extern "C" fn(*const Symbol),
     pub stack_id: unsafe extern "C" fn(*const u64, usize) -> u32,
     pub stack_frames: unsafe extern "C" fn(u32, *mut u64, usize) -> usize,
@@ -207,6 +245,7 @@ pub struct Api {
     pub unlink_window: unsafe extern "C" fn(*const c_void, *mut u64) -> c_int,
     pub replace_windows: unsafe extern "C" fn(*const *const c_void, usize, *const Window, usize, *mut u64) -> c_int,
     pub seal_window: unsafe extern "C" fn(*const c_void) -> c_int,
+    pub ticket: unsafe extern "C" fn() -> u64,
     pub synchronize: unsafe extern "C" fn(u64, u64) -> c_int,
     pub intern: unsafe extern "C" fn(*const c_char, *const c_char, u32) -> u32,
     pub publish_frames: unsafe extern "C" fn(*const AtomicPtr<FrameRecord>) -> c_int,

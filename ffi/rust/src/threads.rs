@@ -1,8 +1,8 @@
 //! The stacks of all threads.
 
-use crate::stack::{request, Stack, WORDS};
-use crate::sys::Thread as Entry;
-use crate::{library, Error, StopReason};
+use crate::stack::{nanoseconds, Stack, WORDS};
+use crate::sys::{Request, Thread as Entry};
+use crate::{library, Error, StopReason, Walk};
 use std::time::Duration;
 
 /// A thread of this process, of [`all_threads`].
@@ -46,15 +46,21 @@ const FEW: usize = 64;
 /// ```
 #[inline(never)]
 pub fn all_threads(limit: Duration) -> Result<Vec<Thread>, Error> {
+    Walk::new().all_threads(limit)
+}
+
+/// The stacks of all threads by the request that is made for a buffer.
+#[inline(always)]
+pub fn all(request: impl Fn(&mut Vec<u64>) -> Request, limit: Duration) -> Result<Vec<Thread>, Error> {
     /// Limit of the words of all stacks: 256 MiB, of which what is written becomes resident.
     const MOST_WORDS: usize = 32 << 20;
     let api = library::get()?;
-    let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+    let limit = nanoseconds(limit);
     let mut room = FEW;
     loop {
         let mut words = Vec::with_capacity(WORDS.saturating_mul(room).min(MOST_WORDS));
         let mut threads: Vec<Entry> = Vec::with_capacity(room);
-        let mut request = request(&mut words, 0);
+        let mut request = request(&mut words);
         // SAFETY: a whole request, with a buffer of that capacity; and room for that many threads.
         let found = unsafe { (api.walk_all)(&raw mut request, threads.as_mut_ptr(), room, limit) };
         Error::check("uu_walk_all", found)?;

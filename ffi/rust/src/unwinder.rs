@@ -1,8 +1,9 @@
 //! Unwinders in Rust: a window whose rules and names a value gives.
 
 use crate::held::Held;
+use crate::sys::{GiveName, GiveRule, RULE_DEREF, RULE_END, RULE_SIGNAL, WINDOW_RULE, WINDOW_STEPPER};
 use std::ffi::c_void;
-use uunwind_core::plugin::CRule;
+use uunwind_core::plugin::{CRule, Visit};
 use uunwind_core::regs::{CALLEE_SAVED, FP, RA, SP};
 use uunwind_core::rule::{RA_SLOT, UNKNOWN};
 
@@ -91,11 +92,30 @@ impl Rule {
         Rule::from_frame_pointer(16).saved(FP, -2)
     }
 
+    /// The CFA is the word at `offset` bytes above the register with this DWARF number, plus `addend`: a function that
+    /// has realigned its stack, or a trampoline that keeps its caller's stack pointer.
+    #[must_use]
+    pub const fn from_word(register: u8, offset: i32, addend: i16) -> Rule {
+        let mut rule = CRule::simple(register, offset);
+        rule.kind = RULE_DEREF;
+        rule.addend = addend as i32;
+        Rule(rule)
+    }
+
+    /// A frame that the kernel has made: a `ucontext_t` lies `offset` bytes above the register with this DWARF number,
+    /// and the caller is what the signal has interrupted.
+    #[must_use]
+    pub const fn signal_frame(register: u8, offset: i32) -> Rule {
+        let mut rule = CRule::simple(register, offset);
+        rule.kind = RULE_SIGNAL;
+        Rule(rule)
+    }
+
     /// The outermost frame.
     #[must_use]
     pub const fn end() -> Rule {
         let mut rule = CRule::simple(SP, 0);
-        rule.kind = 3; // UU_RULE_END
+        rule.kind = RULE_END;
         Rule(rule)
     }
 
@@ -124,25 +144,77 @@ impl Rule {
     }
 }
 
-/// An unwinder as the library calls it: what it gets as `user`.
-struct Registered<U> {
+/// An unwinder or stepper as the library calls it: what it gets as `user`.
+pub struct Registered<U> {
     /// Process address of the code's first byte.
-    text: u64,
-    unwinder: U,
+    pub text: u64,
+    pub value: U,
 }
 
-/// What is registered of an unwinder.
+/// What is registered of an unwinder or stepper.
 pub struct Callbacks {
     pub user: Held<dyn Send + Sync>,
-    pub rule: unsafe extern "C" fn(*mut c_void, u64, *mut CRule) -> u32,
-    pub name: unsafe extern "C" fn(*mut c_void, u64, *mut u8, usize, *mut u64) -> usize,
+    pub rule: Option<GiveRule>,
+    pub step: Option<Visit>,
+    pub name: GiveName,
 }
 
 impl Callbacks {
     /// For code at `text`.
     pub fn of<U: Unwinder>(text: u64, unwinder: U) -> Callbacks {
-        let registered: Box<dyn Send + Sync> = Box::new(Registered { text, unwinder });
-        Callbacks { user: Held::of(registered), rule: rule::<U>, name: name::<U> }
+        Callbacks::with(Registered { text, value: unwinder }, Some(rule::<U>), None, name::<U>)
+    }
+
+    /// The functions must be those of this type.
+    pub fn with<U: Send + Sync + 'static>(
+        registered: Registered<U>,
+        rule: Option<GiveRule>,
+        step: Option<Visit>,
+        name: GiveName,
+    ) -> Callbacks {
+        let user: Box<dyn Send + Sync> = Box::new(registered);
+        Callbacks { user: Held::of(user), rule, step, name }
+    }
+
+    /// `UU_WINDOW_*`.
+    pub fn kind(&self) -> u32 {
+        if self.step.is_some() {
+            WINDOW_STEPPER
+        } else {
+            WINDOW_RULE
+        }
+    }
+}
+
+impl<U> Registered<U> {
+    /// Answers `uu_window.name`.
+    ///
+    /// # Safety
+    /// `user` must be a live [`Registered`] of this type, `buffer` and its size a place for a text, `start` one for an
+    /// address.
+    pub unsafe fn write_name<'u>(
+        user: *mut c_void,
+        pc: u64,
+        (buffer, room): (*mut u8, usize),
+        start: *mut u64,
+        name: impl FnOnce(&'u U, u64) -> Option<Function<'u>>,
+    ) -> usize
+    where
+        U: 'u,
+    {
+        // SAFETY: the caller's promise; it is shared with walks on other threads, as `U: Sync` allows.
+        let registered: &'u Registered<U> = unsafe { &*user.cast::<Registered<U>>() };
+        let Some(function) = name(&registered.value, pc.wrapping_sub(registered.text)) else { return 0 };
+        let mut len = function.name.len().min(room);
+        while !function.name.is_char_boundary(len) {
+            len -= 1;
+        }
+        // SAFETY: `len` bytes of the name, for which there is room; and a place for an address.
+        unsafe {
+            std::ptr::copy_nonoverlapping(function.name.as_ptr(), buffer, len);
+            start.write(registered.text.wrapping_add(function.start));
+        }
+        len
     }
 }
 
@@ -157,14 +229,14 @@ impl std::fmt::Debug for Callbacks {
 unsafe extern "C" fn rule<U: Unwinder>(user: *mut c_void, pc: u64, out: *mut CRule) -> u32 {
     // SAFETY: the caller's promise; it is shared with walks on other threads, as `U: Sync` allows.
     let registered = unsafe { &*user.cast::<Registered<U>>() };
-    let Some(Rule(rule)) = registered.unwinder.rule(pc.wrapping_sub(registered.text)) else { return 0 };
+    let Some(Rule(rule)) = registered.value.rule(pc.wrapping_sub(registered.text)) else { return 0 };
     // SAFETY: the caller's promise.
     unsafe { out.write(rule) };
     1
 }
 
 /// # Safety
-/// As [`rule`]; `buffer` must be writable for `room` bytes, `start` a place for an address.
+/// As for [`Registered::write_name`].
 unsafe extern "C" fn name<U: Unwinder>(
     user: *mut c_void,
     pc: u64,
@@ -172,19 +244,8 @@ unsafe extern "C" fn name<U: Unwinder>(
     room: usize,
     start: *mut u64,
 ) -> usize {
-    // SAFETY: as above.
-    let registered = unsafe { &*user.cast::<Registered<U>>() };
-    let Some(function) = registered.unwinder.name(pc.wrapping_sub(registered.text)) else { return 0 };
-    let mut len = function.name.len().min(room);
-    while !function.name.is_char_boundary(len) {
-        len -= 1;
-    }
-    // SAFETY: `len` bytes of the name, for which there is room; and a place for an address.
-    unsafe {
-        std::ptr::copy_nonoverlapping(function.name.as_ptr(), buffer, len);
-        start.write(registered.text.wrapping_add(function.start));
-    }
-    len
+    // SAFETY: the caller's.
+    unsafe { Registered::<U>::write_name(user, pc, (buffer, room), start, U::name) }
 }
 
 #[cfg(test)]
@@ -213,16 +274,17 @@ mod tests {
             let written = unsafe { (callbacks.name)(user, 0x1007, buffer.as_mut_ptr(), room, &raw mut start) };
             assert_eq!((written, start), (len, 0x1004), "{room}");
         }
-        let mut rule = CRule::simple(0, 0);
+        let (mut rule, give) = (CRule::simple(0, 0), callbacks.rule.expect("a rule"));
         // SAFETY: as above.
-        let answers = [0x1007, 0x1008, 0xfff].map(|pc| unsafe { (callbacks.rule)(user, pc, &raw mut rule) });
+        let answers = [0x1007, 0x1008, 0xfff].map(|pc| unsafe { give(user, pc, &raw mut rule) });
         assert_eq!(answers, [1, 0, 0]);
         assert!(rule.to_rule().is_some());
     }
 
     #[test]
     fn rules_are_the_librarys() {
-        for rule in [Rule::from_stack_pointer(8), Rule::frame_pointer(), Rule::end(), Rule::frame_pointer().lost(3)] {
+        let simple = [Rule::from_stack_pointer(8), Rule::frame_pointer(), Rule::end(), Rule::frame_pointer().lost(3)];
+        for rule in simple.into_iter().chain([Rule::from_word(FP, -8, 16), Rule::signal_frame(SP, 0)]) {
             assert!(rule.0.to_rule().is_some(), "{rule:?}");
         }
         assert_eq!(Rule::frame_pointer().saved(0, -9), Rule::frame_pointer());

@@ -1,19 +1,16 @@
 //! Walks frame by frame: which frames are wanted, where a walk begins, and each frame as it comes.
 
-use crate::sys::{Request, RequestWithCfas};
-use crate::{library, stack, Description, Error, Kind, Stack, StopReason};
+use crate::sys::{
+    Request, RequestWithCfas, WALK_NATIVE, WALK_NO_INTERPRETER, WALK_PROBED, WALK_SEMANTIC, WALK_TRUST_PLUGINS,
+    WALK_WINDOW,
+};
+use crate::{library, stack, steps, threads, Error, Stack, Step, StopReason, Thread};
 use std::ffi::{c_int, c_void};
 use std::ops::ControlFlow;
-use uunwind_core::frame::{self, frame_words, FLAG_EXACT};
+use std::time::Duration;
 
-const NATIVE: u32 = 1;
-const WINDOW: u32 = 2;
-const SEMANTIC: u32 = 4;
-const NO_INTERPRETER: u32 = 8;
-const PROBED: u32 = 16;
-
-/// A walk of the calling thread's stack that is to be made: all frames from the caller on, unless something else is
-/// asked for. One value serves for any number of walks.
+/// A walk that is to be made, of the calling thread's stack or of other threads': all frames from the caller on, unless
+/// something else is asked for. One value serves for any number of walks.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -56,15 +53,8 @@ pub struct Ended {
     pub frames: usize,
     /// Why it ended; `None`: for a reason that this crate does not know.
     pub stop: Option<StopReason>,
-    /// `UU_DOUBT_*` of `uu.h`; 0: nothing is missing or uncertain before the end.
+    /// A sum of [`DOUBT_FRAMES`](crate::DOUBT_FRAMES) and others; 0: nothing is missing or uncertain before the end.
     pub doubt: u16,
-}
-
-/// A frame of a walk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step<'w> {
-    words: &'w [u64],
-    cfa: u64,
 }
 
 /// The frames of a walk, with their CFAs.
@@ -88,28 +78,37 @@ impl Walk {
 
     /// For machine frames in objects; with [`windows`](Walk::windows) or [`semantic`](Walk::semantic) for those, too.
     pub const fn native(self) -> Walk {
-        self.with(NATIVE)
+        self.with(WALK_NATIVE)
     }
 
     /// For machine frames in code that JITs registered; as [`native`](Walk::native).
     pub const fn windows(self) -> Walk {
-        self.with(WINDOW)
+        self.with(WALK_WINDOW)
     }
 
     /// For frames of interpreted languages; as [`native`](Walk::native).
     pub const fn semantic(self) -> Walk {
-        self.with(SEMANTIC)
+        self.with(WALK_SEMANTIC)
     }
 
     /// Without interpreters' own machine frames.
     pub const fn without_interpreters(self) -> Walk {
-        self.with(NO_INTERPRETER)
+        self.with(WALK_NO_INTERPRETER)
     }
 
     /// Asks the kernel for memory before it is read, also after [`handle_faults`](crate::handle_faults): where SIGSEGV
     /// or SIGBUS is blocked.
     pub const fn probed(self) -> Walk {
-        self.with(PROBED)
+        self.with(WALK_PROBED)
+    }
+
+    /// Where memory is asked for before it is read, as without [`handle_faults`](crate::handle_faults), plugins that
+    /// do not promise to raise no faults are called, too.
+    ///
+    /// # Safety
+    /// The plugins of this process must raise no faults, whatever memory they are shown: nothing contains them.
+    pub const unsafe fn trusting_plugins(self) -> Walk {
+        self.with(WALK_TRUST_PLUGINS)
     }
 
     const fn with(self, flag: u32) -> Walk {
@@ -118,7 +117,8 @@ impl Walk {
 
     /// Walks, and passes each frame to `step`, leaf first, until that breaks. The first frame is the caller's.
     /// Async-signal-safe once [`load`](crate::load) has succeeded, if `step` is; `step` must not walk, and a panic in
-    /// it ends the process.
+    /// it ends the process. Needs 8 KiB of stack, and what `step` does: in a handler that runs on an alternate stack,
+    /// that one must have them, and those of Rust's own threads do not.
     ///
     /// # Errors
     /// Those of [`load`](crate::load); [`Error::Os`] with `ENOMEM`: there is no memory for this thread's first walk.
@@ -179,6 +179,60 @@ impl Walk {
         ended(result, &request)
     }
 
+    /// Walks, and keeps the frames. The first one is the caller's. Allocates.
+    ///
+    /// ```
+    /// uunwind::setup()?; // finds the interpreters of this process
+    /// let stack = uunwind::Walk::new().without_interpreters().capture()?;
+    /// assert!(stack.is_complete() && !stack.is_empty());
+    /// # Ok::<(), uunwind::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`each`](Walk::each).
+    #[inline(always)]
+    pub fn capture(self) -> Result<Stack, Error> {
+        let api = library::get()?;
+        let mut words = Vec::with_capacity(stack::WORDS);
+        let mut request = self.into(&mut words);
+        // SAFETY: a whole request, with a buffer of that capacity.
+        let result = unsafe { (api.walk)(&raw mut request) };
+        Error::check("uu_walk", result)?;
+        Ok(stack::filled(words, &request))
+    }
+
+    /// As [`Stack::of_thread`], with the frames that this walk wants.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of_thread(self, tid: u32, limit: Duration) -> Result<Stack, Error> {
+        let api = library::get()?;
+        let mut words = Vec::with_capacity(stack::WORDS);
+        let mut request = self.into(&mut words);
+        // SAFETY: a whole request, with a buffer of that capacity.
+        let result = unsafe { (api.walk_thread)(tid, &raw mut request, stack::nanoseconds(limit)) };
+        Error::check("uu_walk_thread", result)?;
+        Ok(stack::filled(words, &request))
+    }
+
+    /// As [`all_threads`](crate::all_threads), with the frames that this walk wants.
+    ///
+    /// ```
+    /// uunwind::setup()?; // finds the interpreters of this process
+    /// let walk = uunwind::Walk::new().semantic(); // only what is interpreted
+    /// for thread in walk.all_threads(std::time::Duration::from_secs(10))? {
+    ///     assert!(thread.stack?.steps().all(|frame| frame.kind() == Some(uunwind::Kind::Semantic)));
+    /// }
+    /// # Ok::<(), uunwind::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(never)]
+    pub fn all_threads(self, limit: Duration) -> Result<Vec<Thread>, Error> {
+        threads::all(|words| self.into(words), limit)
+    }
+
     /// Walks, and keeps the frames with their CFAs. The first frame is the caller's. Such a walk takes nothing over
     /// from an earlier one, and allocates.
     ///
@@ -188,11 +242,15 @@ impl Walk {
     pub fn steps(self) -> Result<Steps, Error> {
         let api = library::get()?;
         let (mut words, mut cfas) = (Vec::with_capacity(stack::WORDS), Vec::with_capacity(stack::WORDS));
-        let request = Request { flags: self.flags, ..stack::request(&mut words, self.skip) };
-        let mut request = RequestWithCfas::new(request, &mut cfas);
+        let mut request = RequestWithCfas::new(self.into(&mut words), &mut cfas);
         // SAFETY: a whole request, with two buffers of that capacity.
         let result = unsafe { (api.walk)(&raw mut request.request) };
         Steps::filled(words, cfas, ended(result, &request.request)?, request.request.words)
+    }
+
+    /// A request for these frames, into the unused capacity of an empty vector.
+    fn into(self, words: &mut Vec<u64>) -> Request {
+        Request { flags: self.flags, ..stack::request(words, self.skip) }
     }
 
     fn request(
@@ -201,9 +259,8 @@ impl Walk {
         frame: unsafe extern "C" fn(*mut c_void, *const u64, usize) -> c_int,
         user: *mut c_void,
     ) -> Request {
-        let none = &mut Vec::new();
         let frames = std::ptr::null_mut();
-        Request { flags: self.flags, ucontext, frames, frame: Some(frame), user, ..stack::request(none, self.skip) }
+        Request { ucontext, frames, frame: Some(frame), user, ..self.into(&mut Vec::new()) }
     }
 }
 
@@ -220,7 +277,7 @@ unsafe extern "C" fn called<F: FnMut(Step<'_>) -> ControlFlow<()>>(
 ) -> c_int {
     // SAFETY: the function that `each` passes, and the words of a frame, which are there during this call.
     let (step, words) = unsafe { (&mut *step.cast::<F>(), std::slice::from_raw_parts(words, count)) };
-    c_int::from(step(Step { words, cfa: 0 }).is_break())
+    c_int::from(step(Step::of(words, 0)).is_break())
 }
 
 impl Steps {
@@ -237,7 +294,7 @@ impl Steps {
     /// The frames, leaf first.
     pub fn frames(&self) -> impl Iterator<Item = Step<'_>> {
         let cfas = self.cfas.iter().copied().chain(std::iter::repeat(0));
-        split(&self.words).zip(cfas).map(|(words, cfa)| Step { words, cfa })
+        steps(&self.words).zip(cfas).map(|(step, cfa)| Step::of(step.words(), cfa))
     }
 
     /// How the walk ended.
@@ -246,64 +303,20 @@ impl Steps {
     }
 }
 
-impl Stack {
-    /// Its frames one by one, without names. They have no CFAs: [`Walk::steps`] has.
-    pub fn steps(&self) -> impl Iterator<Item = Step<'_>> {
-        split(self.words()).map(|words| Step { words, cfa: 0 })
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The words of each frame.
-fn split(mut rest: &[u64]) -> impl Iterator<Item = &[u64]> {
-    std::iter::from_fn(move || {
-        let (frame, further) = rest.split_at_checked(frame_words(*rest.first()?))?;
-        rest = further;
-        Some(frame)
-    })
-}
-
-impl<'w> Step<'w> {
-    /// Its words (`UU_FRAME_*` of `uu.h`).
-    pub fn words(self) -> &'w [u64] {
-        self.words
-    }
-
-    fn decoded(self) -> Option<frame::Frame> {
-        frame::frames(self.words).next()
-    }
-
-    /// What it is; `None`: the library knows a kind that this crate does not. Never [`Kind::Inlined`].
-    pub fn kind(self) -> Option<Kind> {
-        Some(match self.decoded()? {
-            frame::Frame::Native { .. } => Kind::Native,
-            frame::Frame::Window { .. } => Kind::Window,
-            frame::Frame::Semantic { .. } => Kind::Semantic,
-            frame::Frame::Omitted { frames } => Kind::Omitted(frames),
-        })
-    }
-
-    /// Machine frames: the return address, or the interrupted instruction ([`is_exact`](Step::is_exact)).
-    pub fn address(self) -> Option<u64> {
-        match self.decoded()? {
-            frame::Frame::Native { address, .. } | frame::Frame::Window { address, .. } => Some(address),
-            frame::Frame::Semantic { .. } | frame::Frame::Omitted { .. } => None,
-        }
-    }
-
-    /// Whether the address is the interrupted instruction itself; otherwise the call is before it.
-    pub fn is_exact(self) -> bool {
-        self.address().is_some() && self.words.first().is_some_and(|word| word & FLAG_EXACT != 0)
-    }
-
-    /// The canonical frame address: the stack pointer of the caller when this frame returns. `None`: frames of
-    /// languages, an outermost frame whose caller nothing describes, and steps that do not come from [`Walk::steps`].
-    pub fn cfa(self) -> Option<u64> {
-        (self.cfa != 0).then_some(self.cfa)
-    }
-
-    /// The frame in words, without the names of native functions, which [`Stack::symbolize`] has. Async-signal-safe.
-    /// `None`: the library is not loaded, or the frame is of no kind that it knows.
-    pub fn describe(self) -> Option<Description> {
-        Description::of(self.words)
+    #[test]
+    fn requests_are_as_the_walk_says() {
+        let walk = Walk::new().skip(3).native().without_interpreters();
+        // SAFETY: nothing walks.
+        let walk = unsafe { walk.trusting_plugins() };
+        let mut words = Vec::with_capacity(7);
+        let request = walk.into(&mut words);
+        assert_eq!(request.flags, WALK_NATIVE | WALK_NO_INTERPRETER | WALK_TRUST_PLUGINS);
+        assert_eq!((request.skip, request.frames, request.capacity), (3, words.as_mut_ptr(), words.capacity()));
+        assert_eq!(Walk::new().windows().semantic().probed().flags, WALK_WINDOW | WALK_SEMANTIC | WALK_PROBED);
+        assert_eq!(Walk::new().into(&mut words).flags, 0);
     }
 }

@@ -1,10 +1,11 @@
 //! Code of a JIT, registered as long as a value lives.
 
 use crate::held::Held;
+use crate::stepper::Stepper;
 use crate::unwinder::{Callbacks, Unwinder};
-use crate::{library, sys, Error};
+use crate::{library, sys, Error, Failed, Ticket};
 use std::ffi::{c_char, c_void};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How the frames of a window's code are stepped (`enum uu_window_kind` of `uu.h`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,22 +25,30 @@ pub enum Unwind {
 #[derive(Debug)]
 pub struct WindowBuilder<C> {
     code: Held<C>,
-    place: Text,
-    unwind: By,
+    text: Text,
+    by: By,
     functions: Vec<(u32, u32, u32, String)>,
 }
 
-/// Where code lies: process address and bytes.
+/// Where code lies: process address and bytes. The code is asked once, since it might answer otherwise the next time.
 #[derive(Clone, Copy, Debug)]
-struct Text {
-    start: u64,
-    len: usize,
+pub(crate) struct Text {
+    pub(crate) start: u64,
+    pub(crate) len: usize,
 }
 
+/// How a window is stepped, and what walks read for that.
 #[derive(Debug)]
 enum By {
-    Data(Unwind),
+    Data(u32, Option<Held<[u8]>>),
     Callbacks(Callbacks),
+}
+
+/// In what order functions lie in the table, and are added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Ascending,
+    Descending,
 }
 
 /// Code that walks can step, and whose functions have names, until the value is dropped.
@@ -60,7 +69,7 @@ enum By {
 /// // A function that does nothing. (The code of a JIT lies in memory that is executable.)
 /// let code = vec![0x55, 0x48, 0x89, 0xe5, 0x5d, 0xc3];
 /// let window = uunwind::Window::of(code, uunwind::Unwind::FramePointer).function(0, 6, "nothing").register()?;
-/// let code = window.unregister().map_err(|failed| failed.1)?; // no walk can read it any more: it may be wiped
+/// let code = window.unregister()?; // no walk can read it any more: it may be wiped
 /// assert_eq!(code.len(), 6);
 /// # Ok::<(), uunwind::Error>(())
 /// ```
@@ -69,13 +78,14 @@ pub struct Window<C: AsRef<[u8]> + 'static> {
     /// Taken out when it is unregistered.
     pub(crate) parts: Option<Parts<C>>,
     pub(crate) place: Place,
+    order: Order,
 }
 
 /// The window in the library's table.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// Address of the code: the window's key.
-    pub(crate) text: u64,
+    /// Of the code. Its first address is the window's key.
+    pub(crate) text: Text,
     /// Once it is out of the table: what is to be waited for.
     pub(crate) ticket: Option<u64>,
 }
@@ -84,8 +94,7 @@ pub(crate) struct Place {
 #[derive(Debug)]
 pub(crate) struct Parts<C> {
     code: Held<C>,
-    _unwind: Option<Held<[u8]>>,
-    _callbacks: Option<Callbacks>,
+    by: By,
     pub(crate) table: Held<[Entry]>,
     /// How many entries of the table are valid, where it grows.
     pub(crate) published: Held<AtomicU64>,
@@ -96,6 +105,8 @@ pub(crate) struct Parts<C> {
 pub(crate) struct Prepared<C> {
     pub(crate) window: sys::Window,
     pub(crate) parts: Parts<C>,
+    text: Text,
+    order: Order,
 }
 
 /// An entry of the table of functions.
@@ -118,7 +129,13 @@ impl<C: AsRef<[u8]> + 'static> Window<C> {
     /// memory, and of an array, which is boxed).
     #[must_use]
     pub fn of(code: C, unwind: Unwind) -> WindowBuilder<C> {
-        WindowBuilder::of(code, |_| By::Data(unwind))
+        let (kind, data) = match unwind {
+            Unwind::FramePointer => (sys::WINDOW_FRAME_POINTER, None),
+            Unwind::Opaque => (sys::WINDOW_OPAQUE, None),
+            Unwind::EhFrame(data) => (sys::WINDOW_EH_FRAME, Some(Held::of(data))),
+            Unwind::SFrame(data) => (sys::WINDOW_SFRAME, Some(Held::of(data))),
+        };
+        WindowBuilder::of(code, |_| By::Data(kind, data))
     }
 
     /// As [`of`](Self::of), with rules and names by a value, in whose documentation an example is.
@@ -127,19 +144,65 @@ impl<C: AsRef<[u8]> + 'static> Window<C> {
         WindowBuilder::of(code, |text| By::Callbacks(Callbacks::of(text, unwinder)))
     }
 
+    /// As [`of`](Self::of), with steps and names by a value, in whose documentation an example is.
+    #[must_use]
+    pub fn stepped_freely<S: Stepper>(code: C, stepper: S) -> WindowBuilder<C> {
+        WindowBuilder::of(code, |text| By::Callbacks(Callbacks::stepping(text, stepper)))
+    }
+
     /// Unregisters the window, and gives the code back: no walk can read it any more.
     ///
     /// # Errors
     /// [`Error::Os`] with `ETIMEDOUT`: a walk is under way that may read it. The window comes back with the error: new
     /// walks do not see it, and unregistering it may be tried again.
-    pub fn unregister(mut self) -> Result<C, Box<(Window<C>, Error)>> {
+    pub fn unregister(mut self) -> Result<C, Box<Failed<Window<C>>>> {
         match self.place.leave() {
             Ok(()) => match self.parts.take() {
                 Some(parts) => Ok(*parts.code.into_box()),
-                None => Err(Box::new((self, Error::Os { call: "uu_unlink_window", errno: libc::ENOENT }))),
+                None => Err(Failed::with(self, Error::Os { call: "uu_unlink_window", errno: libc::ENOENT })),
             },
-            Err(error) => Err(Box::new((self, error))),
+            Err(error) => Err(Failed::with(self, error)),
         }
+    }
+
+    /// Retires the function that begins at this distance in bytes from the code's first byte: walks that begin
+    /// afterwards look neither at its unwind data nor at its name. Its code must not run any more, and nothing else may
+    /// take its place while the window is registered. When [`Ticket::synchronize`] has returned, no walk knows the
+    /// function any more: what an [`Unwinder`] or a [`Stepper`] keeps for it may be freed. Its name is freed with the
+    /// window; where stacks have shown it before, they go on to do so.
+    ///
+    /// ```
+    /// use uunwind::{Unwind, Window};
+    ///
+    /// let code = vec![0xc3; 64]; // (The code of a JIT lies in memory that is executable.)
+    /// let window = Window::of(code, Unwind::FramePointer).function(0, 32, "first").function(32, 32, "second");
+    /// let mut window = window.register()?;
+    /// window.retire(32)?.synchronize(std::time::Duration::from_secs(1))?;
+    /// # Ok::<(), uunwind::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Os`] with `ENOENT`: no function begins there, or it is retired.
+    pub fn retire(&mut self, start: u32) -> Result<Ticket, Error> {
+        let missing = Error::Os { call: "uu_retire", errno: libc::ENOENT };
+        let Some(parts) = &self.parts else { return Err(missing) };
+        let functions = parts.table.get().get(..parts.names.len()).unwrap_or_default();
+        let found = functions.binary_search_by(|entry| match self.order {
+            Order::Ascending => entry.0.start.cmp(&start),
+            Order::Descending => start.cmp(&entry.0.start),
+        });
+        let Ok(at) = found else { return Err(missing) };
+        // SAFETY: an entry of the table, whose length is written by this thread alone, as one aligned word. No
+        // reference to the table is used after this.
+        let len = unsafe { AtomicU32::from_ptr(&raw mut (*parts.table.address().cast::<Entry>().add(at)).0.len) };
+        if len.swap(0, Ordering::AcqRel) == 0 {
+            return Err(missing);
+        }
+        Ticket::now()
+    }
+
+    pub(crate) fn order(&self) -> Order {
+        self.order
     }
 
     /// The code.
@@ -149,11 +212,16 @@ impl<C: AsRef<[u8]> + 'static> Window<C> {
 }
 
 impl<C: AsRef<[u8]> + 'static> WindowBuilder<C> {
-    fn of(code: C, unwind: impl FnOnce(u64) -> By) -> WindowBuilder<C> {
+    fn of(code: C, by: impl FnOnce(u64) -> By) -> WindowBuilder<C> {
         let code = Held::of(Box::new(code));
         let bytes = code.get().as_ref();
-        let place = Text { start: bytes.as_ptr() as u64, len: bytes.len() };
-        WindowBuilder { code, place, unwind: unwind(place.start), functions: Vec::new() }
+        let text = Text { start: bytes.as_ptr() as u64, len: bytes.len() };
+        WindowBuilder { code, text, by: by(text.start), functions: Vec::new() }
+    }
+
+    /// The code.
+    pub fn code(&self) -> &[u8] {
+        self.code.get().as_ref()
     }
 
     /// Names a function: `start` and `len` in bytes from the code's first byte.
@@ -178,20 +246,23 @@ impl<C: AsRef<[u8]> + 'static> WindowBuilder<C> {
     ///
     /// # Errors
     /// Those of [`load`](crate::load); [`Error::Os`] with `EINVAL` (empty code), `EEXIST` (it overlaps a window),
-    /// `ENOMEM`, and the others of `uu_register_window()` of `uu.h`.
-    pub fn register(self) -> Result<Window<C>, Error> {
-        self.prepared(0)?.registered()
+    /// `ENOMEM`, and the others of `uu_register_window()` of `uu.h`. The builder comes back with the error.
+    pub fn register(self) -> Result<Window<C>, Box<Failed<WindowBuilder<C>>>> {
+        self.prepared(0, Order::Ascending)?.registered()
     }
 
     /// The window, with `room` for functions that are added later. Error: there is no memory for them.
-    pub(crate) fn prepared(mut self, room: usize) -> Result<Prepared<C>, Error> {
+    pub(crate) fn prepared(mut self, room: usize, order: Order) -> Result<Prepared<C>, Box<Failed<WindowBuilder<C>>>> {
         self.functions.sort_by_key(|function| function.0);
+        if order == Order::Descending {
+            self.functions.reverse();
+        }
         let count = self.functions.len();
         let mut names: Vec<String> = Vec::with_capacity(count);
         let mut table = Vec::new();
         let has_room = count.checked_add(room).is_some_and(|all| table.try_reserve_exact(all).is_ok());
         if !has_room {
-            return Err(Error::Os { call: "uu_register_window", errno: libc::ENOMEM });
+            return Err(Failed::with(self, Error::Os { call: "uu_register_window", errno: libc::ENOMEM }));
         }
         for (start, len, unwind, name) in self.functions {
             table.push(Entry::of(start, len, unwind, &name));
@@ -200,37 +271,35 @@ impl<C: AsRef<[u8]> + 'static> WindowBuilder<C> {
         table.extend((0..room).map(|_| Entry::of(0, 0, sys::NO_UNWIND, "")));
         let table = Held::of(table.into_boxed_slice());
         let published = Held::of(Box::new(AtomicU64::new(count as u64)));
-        let (kind, unwind, callbacks) = match self.unwind {
-            By::Data(Unwind::FramePointer) => (sys::WINDOW_FRAME_POINTER, None, None),
-            By::Data(Unwind::Opaque) => (sys::WINDOW_OPAQUE, None, None),
-            By::Data(Unwind::EhFrame(data)) => (sys::WINDOW_EH_FRAME, Some(Held::of(data)), None),
-            By::Data(Unwind::SFrame(data)) => (sys::WINDOW_SFRAME, Some(Held::of(data)), None),
-            By::Callbacks(callbacks) => (sys::WINDOW_RULE, None, Some(callbacks)),
+        let (kind, data, callbacks) = match &self.by {
+            By::Data(kind, data) => (*kind, data.as_ref(), None),
+            By::Callbacks(callbacks) => (callbacks.kind(), None, Some(callbacks)),
         };
         // Null where there is nothing.
-        let (data, data_len) = unwind.as_ref().map_or((std::ptr::null(), 0), of_slice);
+        let (data, data_len) = data.map_or((std::ptr::null(), 0), of_slice);
         let (functions, functions_room) = of_slice(&table);
         let grows = room != 0;
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
         let window = sys::Window {
             size: size_of::<sys::Window>() as u32,
             kind,
-            text: self.place.start as *const c_void,
-            text_len: self.place.len,
-            user: callbacks.as_ref().map_or(std::ptr::null_mut(), |callbacks| callbacks.user.address()),
-            flags: if grows { sys::GROWING } else { 0 },
+            text: self.text.start as *const c_void,
+            text_len: self.text.len,
+            user: callbacks.map_or(std::ptr::null_mut(), |callbacks| callbacks.user.address()),
+            flags: flag(grows, sys::WINDOW_GROWING) | flag(order == Order::Descending, sys::WINDOW_DESCENDING),
             reserved0: 0,
             unwind: data,
             unwind_len: data_len,
             functions: functions.cast(),
             functions_room,
             published: if grows { published.address().cast() } else { std::ptr::null() },
-            rule: callbacks.as_ref().map(|callbacks| callbacks.rule),
-            step: std::ptr::null(),
-            name: callbacks.as_ref().map(|callbacks| callbacks.name),
+            rule: callbacks.and_then(|callbacks| callbacks.rule),
+            step: callbacks.and_then(|callbacks| callbacks.step),
+            name: callbacks.map(|callbacks| callbacks.name),
             reserved: [0; 3],
         };
-        let parts = Parts { code: self.code, _unwind: unwind, _callbacks: callbacks, table, published, names };
-        Ok(Prepared { window, parts })
+        let parts = Parts { code: self.code, by: self.by, table, published, names };
+        Ok(Prepared { window, parts, text: self.text, order })
     }
 }
 
@@ -244,18 +313,28 @@ impl Entry {
 }
 
 impl<C: AsRef<[u8]> + 'static> Prepared<C> {
-    pub(crate) fn registered(self) -> Result<Window<C>, Error> {
+    pub(crate) fn registered(self) -> Result<Window<C>, Box<Failed<WindowBuilder<C>>>> {
         // SAFETY: what it points to is owned by the window, which frees it only once no walk can read it; it borrows
         // nothing that could end before.
-        let result = unsafe { (library::get()?.register_window)(&raw const self.window) };
-        Error::check("uu_register_window", result)?;
-        Ok(self.into_window())
+        let result = library::get().map(|api| unsafe { (api.register_window)(&raw const self.window) });
+        match result.and_then(|result| Error::check("uu_register_window", result)) {
+            Ok(()) => Ok(self.into_window()),
+            Err(error) => Err(Failed::with(self.into_builder(), error)),
+        }
     }
 
     /// The window, which is in the library's table.
     pub(crate) fn into_window(self) -> Window<C> {
-        let place = Place { text: self.window.text as u64, ticket: None };
-        Window { parts: Some(self.parts), place }
+        let place = Place { text: self.text, ticket: None };
+        Window { parts: Some(self.parts), place, order: self.order }
+    }
+
+    /// What it was made of. It is not in the library's table.
+    pub(crate) fn into_builder(self) -> WindowBuilder<C> {
+        let Parts { code, by, table, names, .. } = self.parts;
+        let entries = table.get().iter();
+        let functions = entries.zip(names).map(|(Entry(of), name)| (of.start, of.len, of.unwind, name)).collect();
+        WindowBuilder { code, text: self.text, by, functions }
     }
 }
 
@@ -263,6 +342,13 @@ impl<C: AsRef<[u8]> + 'static> Prepared<C> {
 fn of_slice<T>(slice: &Held<[T]>) -> (*const c_void, usize) {
     let len = slice.get().len();
     (if len == 0 { std::ptr::null() } else { slice.address() }, len)
+}
+
+impl Text {
+    /// By what the library knows a window.
+    pub(crate) fn key(self) -> *const c_void {
+        self.start as *const c_void
+    }
 }
 
 impl Place {
@@ -275,7 +361,7 @@ impl Place {
             None => {
                 let mut ticket = 0;
                 // SAFETY: a window's key, and a place for the ticket.
-                let result = unsafe { (api.unlink_window)(self.text as *const c_void, &raw mut ticket) };
+                let result = unsafe { (api.unlink_window)(self.text.key(), &raw mut ticket) };
                 Error::check("uu_unlink_window", result)?;
                 self.ticket = Some(ticket);
                 ticket

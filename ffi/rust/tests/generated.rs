@@ -5,8 +5,9 @@
 mod code;
 
 use code::{called_back, Code};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
-use uunwind::{Error, Kind, Stack, Unwind, Window};
+use uunwind::{Cursor, Error, Function, Kind, Stack, Stepped, Stepper, StopReason, Unwind, Window, WindowBuilder};
 
 /// push %rbp; mov %rsp,%rbp; mov %rdi,%rax; mov %rsi,%rdi; call *%rax; pop %rbp; ret
 const CALLS_BACK: [u8; 14] = [0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0, 0x5d, 0xc3];
@@ -33,21 +34,26 @@ fn block(copies: usize) -> Shared {
     Shared(Arc::new(Code::of(&CALLS_BACK.repeat(copies))))
 }
 
-/// The name of the window's frame in a stack that the code at this distance calls back for.
-fn shown(code: &Shared, at: u32) -> String {
+/// The stack that the code at this distance calls back for.
+fn called(code: &Shared, at: u32) -> Stack {
     // SAFETY: a function of this type begins there.
     let call: extern "C" fn(extern "C" fn(*mut Option<Stack>), *mut Option<Stack>) =
         unsafe { std::mem::transmute(code.0 .0.add(at as usize)) };
     let mut stack = None;
     call(called_back, &raw mut stack);
-    let stack = stack.expect("it was called back");
+    stack.expect("it was called back")
+}
+
+/// The name of the window's frame in such a stack.
+fn shown(code: &Shared, at: u32) -> String {
+    let stack = called(code, at);
     assert!(stack.is_complete(), "{stack}");
     let frames = stack.symbolize().expect("names");
     frames.into_iter().find(|frame| frame.kind == Kind::Window).expect("a frame in the window").function
 }
 
-fn failed<T>(result: Result<T, Error>) -> i32 {
-    match result.err() {
+fn failed<T>(result: Result<T, impl Into<Error>>) -> i32 {
+    match result.err().map(Into::into) {
         Some(Error::Os { errno, .. }) => errno,
         other => panic!("{other:?}"),
     }
@@ -63,21 +69,30 @@ fn windows_are_replaced_at_once() {
 
     // Nothing changes when the new ones overlap each other.
     let refused = Window::replace(vec![before], vec![window("one"), window("other")]);
-    let (before, error) = *refused.err().expect("they overlap");
-    assert_eq!(error, Error::Os { call: "uu_replace_windows", errno: libc::EEXIST });
+    let refused = refused.err().expect("they overlap");
+    let (before, mut new) = refused.value;
+    assert_eq!(refused.error, Error::Os { call: "uu_replace_windows", errno: libc::EEXIST });
     assert_eq!(shown(&code, 0), "before");
+    // Both came back whole: one of them, alone, takes the place.
+    let (before, one) = Window::replace(before, vec![new.swap_remove(0)]).expect("another window");
+    drop((before, new));
+    assert_eq!(shown(&code, 0), "one");
+    let before = one;
 
     // The same memory has two functions from now on.
     let two = Window::of(code.clone(), Unwind::FramePointer).function(0, LEN, "first").function(LEN, LEN, "second");
-    let (old, new) = Window::replace(before, vec![two]).map_err(|failed| failed.1).expect("other windows");
+    let (old, new) = Window::replace(before, vec![two]).expect("other windows");
     assert_eq!((shown(&code, 0), shown(&code, LEN)), ("first".into(), "second".into()));
 
     // The old one is out of the table: it is not taken for the one that has its address now.
-    let (old, error) = *Window::replace(old, vec![window("third")]).err().expect("it is gone");
-    assert_eq!(error, Error::Os { call: "uu_replace_windows", errno: libc::ENOENT });
+    let refused = Window::replace(old, vec![window("third")]).err().expect("it is gone");
+    let (old, third) = refused.value;
+    assert_eq!(third.len(), 1);
+    drop(third);
+    assert_eq!(refused.error, Error::Os { call: "uu_replace_windows", errno: libc::ENOENT });
     assert_eq!(shown(&code, 0), "first");
     for window in old {
-        assert_eq!(window.unregister().map_err(|failed| failed.1).expect("no walk is under way").as_ref().len(), 28);
+        assert_eq!(window.unregister().expect("no walk is under way").as_ref().len(), 28);
     }
     assert_eq!(shown(&code, LEN), "second");
     drop(new);
@@ -100,7 +115,7 @@ fn functions_are_added_until_a_window_is_sealed() {
     assert_eq!((shown(&code, 0), shown(&code, LEN)), ("first".into(), "second".into()));
     assert_eq!(failed(window.add(2 * LEN, LEN, "third")), libc::ENOSPC);
 
-    let window = window.seal().map_err(|failed| failed.1).expect("a whole window");
+    let window = window.seal().expect("a whole window");
     assert_eq!((shown(&code, LEN), window.code().len()), ("second".into(), 42));
     drop(window);
     assert_eq!(Arc::strong_count(&code.0), 1, "the code lives as long as its window");
@@ -114,4 +129,122 @@ fn functions_are_added_until_a_window_is_sealed() {
     unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
     let refused = Window::of(code, Unwind::FramePointer).register_growing(u32::MAX as usize);
     assert_eq!(failed(refused), libc::ENOMEM);
+}
+
+#[test]
+fn functions_are_added_from_the_end_and_retired() {
+    uunwind::setup().expect("the set-up object");
+    let code = block(4);
+    let window = Window::of(code.clone(), Unwind::FramePointer).function(2 * LEN, LEN, "third");
+    let mut window = window.function(3 * LEN, LEN, "fourth").register_growing_down(2).expect("a window");
+    assert_eq!(failed(window.add(LEN + 1, LEN, "overlaps")), libc::EINVAL);
+    assert_eq!(failed(window.add(4 * LEN, LEN, "beyond the code")), libc::EINVAL);
+    window.add(LEN, LEN, "second").expect("there is room");
+    window.add(0, LEN, "first").expect("there is room");
+    assert_eq!(failed(window.add(0, LEN, "again")), libc::EINVAL);
+    let names = ["first", "second", "third", "fourth"];
+    let found = || [0, 1, 2, 3].map(|at| shown(&code, at * LEN));
+    assert_eq!(found(), names);
+    drop(window);
+
+    // What has been shown once is kept; so each window is walked through after its functions are retired.
+    let all = |builder: WindowBuilder<Shared>| {
+        let number = |at: usize| u32::try_from(at).expect("four");
+        names.iter().enumerate().fold(builder, |made, (at, name)| made.function(number(at) * LEN, LEN, name))
+    };
+    for down in [false, true] {
+        let made = all(Window::of(code.clone(), Unwind::FramePointer));
+        let window = if down { made.register_growing_down(1) } else { made.register_growing(1) };
+        let mut window = window.expect("a window");
+        let ticket = window.retire(LEN).expect("it is there");
+        ticket.synchronize(std::time::Duration::from_secs(60)).expect("no walk is under way");
+        assert_eq!(failed(window.retire(LEN)), libc::ENOENT, "it is retired");
+        assert_eq!(failed(window.retire(LEN + 1)), libc::ENOENT, "nothing begins there");
+        let mut window = window.seal().expect("a whole window");
+        window.retire(3 * LEN).expect("it is there");
+        assert_eq!(found(), ["first", "", "third", ""], "down: {down}");
+    }
+
+    let window = Window::of(code.clone(), Unwind::FramePointer).function(0, LEN, "one").function(LEN, LEN, "two");
+    let mut window = window.register().expect("a window");
+    window.retire(0).expect("it is there");
+    assert_eq!([0, 1].map(|at| shown(&code, at * LEN)), ["", "two"]);
+}
+
+/// Says another length each time that it is asked.
+struct Unsteady(Vec<u8>, std::sync::atomic::AtomicUsize);
+
+impl AsRef<[u8]> for Unsteady {
+    fn as_ref(&self) -> &[u8] {
+        let asked = self.1.fetch_add(1, Ordering::Relaxed);
+        &self.0[..(16 << asked).min(self.0.len())]
+    }
+}
+
+#[test]
+fn code_that_answers_otherwise_the_next_time_has_its_first_length() {
+    let code = Unsteady(vec![0xc3; 4096], std::sync::atomic::AtomicUsize::new(0));
+    let mut window = Window::of(code, Unwind::FramePointer).register_growing(4).expect("a window");
+    assert!(window.code().len() > 16);
+    assert_eq!(failed(window.add(0, 17, "longer")), libc::EINVAL);
+    window.add(0, 16, "whole").expect("the code that is registered");
+}
+
+/// Steps as a frame pointer does, ends the stack, or does not know.
+struct Chain(Arc<[AtomicU32; 3]>);
+
+const ANSWER: usize = 0;
+const OFFSET: usize = 1;
+const NAMED: usize = 2;
+
+// SAFETY: it computes, and reads by the cursor.
+unsafe impl Stepper for Chain {
+    fn step(&self, frame: &mut Cursor<'_>) -> Stepped {
+        const RBP: u8 = 6;
+        self.0[OFFSET].store(frame.offset() as u32, Ordering::Relaxed);
+        let at = frame.register(RBP).filter(|at| *at >= frame.stack_pointer() && !frame.is_exact());
+        let Some(at) = at else { return Stepped::Lost };
+        let (Some(outer), Some(pc)) = (frame.word(at), frame.word(at + 8)) else { return Stepped::Lost };
+        frame.set(RBP, outer);
+        // What the code does not touch stays as it is; what no register is, is ignored.
+        frame.set(200, 1);
+        frame.lose(200);
+        match self.0[ANSWER].load(Ordering::Relaxed) {
+            0 => Stepped::Caller { pc, stack_pointer: at + 16 },
+            1 => Stepped::OtherStack { pc, stack_pointer: at + 16 },
+            2 => Stepped::End,
+            _ => Stepped::Lost,
+        }
+    }
+
+    fn name(&self, _: u64) -> Option<Function<'_>> {
+        self.0[NAMED].fetch_add(1, Ordering::Relaxed);
+        Some(Function { name: "stepped", start: 0 })
+    }
+}
+
+#[test]
+fn a_stepper_moves_walks_through_a_window() {
+    uunwind::setup().expect("the set-up object");
+    let code = block(1);
+    for answer in 0..4 {
+        let state = Arc::new([answer, 0, 0].map(AtomicU32::new));
+        let window = Window::stepped_freely(code.clone(), Chain(Arc::clone(&state))).register().expect("a window");
+        let stack = called(&code, 0);
+        let outermost = stack.steps().last().and_then(uunwind::Step::kind);
+        let found = (stack.stop().expect("a reason"), outermost == Some(Kind::Window));
+        let expected = match answer {
+            0 | 1 => (StopReason::Complete, false),
+            2 => (StopReason::Complete, true),
+            _ => (StopReason::PluginLost, true),
+        };
+        assert_eq!(found, expected, "{answer}: {stack}");
+        // The return address is the one after `call *%rax`, which ends at 12.
+        assert_eq!(state[OFFSET].load(Ordering::Relaxed), 11);
+        let frames = stack.symbolize().expect("names");
+        let frame = frames.iter().find(|frame| frame.kind == Kind::Window).expect("a frame in the window");
+        assert_eq!((&*frame.function, state[NAMED].load(Ordering::Relaxed) > 0), ("stepped", true));
+        drop(window);
+        assert_eq!(Arc::strong_count(&state), 1, "the stepper lives as long as its window");
+    }
 }

@@ -2,7 +2,7 @@
 //! what its stacks have.
 
 use std::path::PathBuf;
-use uunwind::{Error, FrameName, Interpreter, Kind, Stack};
+use uunwind::{Error, FrameList, FrameName, Interpreter, Kind, Stack};
 
 /// The loop of an interpreter, which calls itself for each function, and `inside` in the innermost.
 #[inline(never)]
@@ -87,9 +87,50 @@ fn what_is_no_function_is_refused() {
     assert_eq!(refused(Interpreter::mark(std::ptr::without_provenance(4096))), libc::ENOENT);
     assert_eq!(refused(Interpreter::mark_range(evaluate as *const (), 0)), libc::EINVAL);
     assert_eq!(refused(Interpreter::mark_range(evaluate as *const (), usize::MAX)), libc::EINVAL);
+    let local = [0u64; 2];
+    assert_eq!(refused(Interpreter::mark_range(local.as_ptr().cast(), 16)), libc::ENOENT);
     let with_nul = FrameName::intern("a\0b", "", 0).err();
     assert_eq!(with_nul, Some(Error::Os { call: "uu_intern", errno: libc::EINVAL }));
     // SAFETY: no plugin has this name.
     let call = unsafe { uunwind::plugin_call(c"none", 0, std::ptr::null_mut(), 0) };
     assert_eq!(call, Err(Error::Os { call: "uu_plugin_call", errno: libc::ENOENT }));
+}
+
+/// What a scheduler of coroutines does: the thread's list changes, and what runs in another one is not shown.
+#[test]
+fn each_coroutine_shows_the_frames_of_its_own_list() {
+    uunwind::setup().expect("the set-up object");
+    let _code = Interpreter::mark(suspended as *const ()).expect("a function");
+    let (one, other) = (FrameList::new(), FrameList::new());
+    let captured = std::cell::RefCell::new(Vec::new());
+    let capture = || captured.borrow_mut().push(Stack::capture().expect("the library"));
+    // SAFETY: the lists live until the end of this function, and frames end before.
+    let switch = |to: &FrameList| unsafe { to.publish().expect("a place") };
+
+    switch(&one);
+    suspended(named("first", 10), &|| {
+        switch(&other);
+        suspended(named("second", 20), &|| {
+            capture();
+            switch(&one);
+            capture();
+            switch(&other);
+            // The first one's frames end while the second one is the thread's.
+        });
+        capture();
+    });
+    switch(&one);
+    capture();
+    uunwind::publish_frames().expect("a place");
+    suspended(named("third", 30), &capture);
+
+    let frame = |name: &str, line| (name.to_owned(), "prog.lang".into(), Some(line));
+    let found: Vec<_> = captured.into_inner().iter().map(shown).collect();
+    assert_eq!(found, [vec![frame("second", 21)], vec![frame("first", 11)], vec![], vec![], vec![frame("third", 31)]]);
+}
+
+/// Runs code of a coroutine, which may switch.
+#[inline(never)]
+fn suspended((function, line): (FrameName, u32), inside: &dyn Fn()) {
+    function.run(line, |_| inside());
 }
