@@ -26,3 +26,6 @@ pub fn library(dir: &Path) -> PathBuf {
 
 /// The linker's option that makes a program claimed by the misbehaving plugin.
 pub const CLAIMED: &str = "-Wl,--defsym=faces_bad_mark=main";
+
+/// The same, for the plugin that behaves.
+pub const CLAIMED_BY_GOOD: &str = "-Wl,--defsym=faces_good_mark=main";

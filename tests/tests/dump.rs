@@ -1,6 +1,7 @@
 //! `uu dump`: the stacks of a running process, from outside, beside what its threads say of themselves.
 
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_tests::dumps::{expect_names, functions, threads};
@@ -57,13 +58,14 @@ fn threads_of_a_program_are_shown_and_do_not_notice_it() {
     assert_eq!(running.end(), Some(0), "no call was interrupted");
 }
 
-/// Every kind of wait, those among them that any stop ends with EINTR: none notices ten looks.
+/// Forty kinds of waits and more, those among them that any stop ends with EINTR: none notices ten looks.
 #[test]
 fn no_wait_notices_a_look() {
     let scratch = paths::scratch("dump-waits");
     let program = compile::gcc(&scratch, "waits", &["native/waits.c"], &["-pthread"]);
     let mut running = Running::start(&mut Command::new(&program));
     let count: usize = running.line().strip_prefix("ready ").expect("ready").parse().expect("a number");
+    assert!(count > 40, "{count}");
     for look in 0..10 {
         // After a look, each thread goes back to its call.
         while !all_sleep(running.pid()) {
@@ -81,6 +83,31 @@ fn no_wait_notices_a_look() {
             assert!(call == name || look > 0 && has_limit && call == "restart_syscall", "{thread:#}");
             assert_eq!(thread["complete"], true, "{thread:#}");
         }
+    }
+    assert_eq!(running.end(), Some(0), "some call was interrupted");
+}
+
+/// The children of a process, which wait in it for two of its threads, each in a line of its own.
+#[test]
+fn children_are_shown_if_that_is_wanted() {
+    let scratch = paths::scratch("dump-children");
+    let program = compile::gcc(&scratch, "waits", &["native/waits.c"], &["-pthread"]);
+    let mut running = Running::start(&mut Command::new(&program));
+    assert!(running.line().starts_with("ready "));
+    let shown = |options: &[&str]| -> Vec<Value> {
+        let mut command = uu::command(&scratch, &["dump", "--json", "-p"]);
+        command.arg(running.pid().to_string()).args(options);
+        let out = process::run(&mut command, &scratch, uu::LIMIT).expect_code(0);
+        out.stdout.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
+    };
+    assert_eq!(shown(&[]).len(), 1);
+    let all = shown(&["-s"]);
+    let names: BTreeSet<&str> = all.iter().skip(1).filter_map(|dump| threads(dump)[0]["name"].as_str()).collect();
+    assert_eq!(names, BTreeSet::from(["wait4", "waitid"]), "{all:#?}");
+    for child in &all[1..] {
+        let [thread] = threads(child) else { panic!("{child:#}") };
+        assert_eq!((&thread["system_call"], &thread["complete"]), (&"pause".into(), &true.into()), "{thread:#}");
+        assert!(functions(thread).contains(&"waits"), "{thread:#}");
     }
     assert_eq!(running.end(), Some(0), "some call was interrupted");
 }

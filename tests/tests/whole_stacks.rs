@@ -40,6 +40,20 @@ fn requests_are_refused_ended_and_left_as_documented() {
     assert_eq!(out.stdout, "ok\n");
 }
 
+/// Kinds that are wanted, and what is read and called where faults are not handled.
+#[test]
+fn each_flag_of_a_request_does_what_it_says() {
+    if !cfg!(target_arch = "x86_64") {
+        return skips::skipped("the flags of a request", "the code in its window is that of x86-64");
+    }
+    let scratch = paths::scratch("walk-flags");
+    let good = faces::good(&scratch);
+    let program = compile::with_library(&scratch, "walk_flags", &[faces::CLAIMED_BY_GOOD]);
+    let mut command = command(&program, &scratch);
+    let out = process::run(command.env("UU_PLUGINS", &good), &scratch, uu::LIMIT).expect_code(0);
+    assert_eq!(out.stdout, "ok\n");
+}
+
 /// Objects stay without an owner for good once they are known to have none; while a plugin is missing, they are not.
 #[test]
 fn plugins_that_are_missing_are_looked_for_again() {
@@ -61,6 +75,22 @@ fn plugins_that_are_missing_are_looked_for_again() {
         let out = process::run(&mut command, &scratch, uu::LIMIT);
         assert_eq!(out.stdout, "ok\n", "{}: {}", python.label, out.text());
         std::fs::remove_dir_all(lib.join("uu/plugins")).expect("renamed by the script");
+    }
+}
+
+/// A foreign plugin analyses in a process of its own, in programs without a recorder, too: its end costs what it would
+/// have found, which stacks say.
+#[test]
+fn an_analysis_that_crashes_or_lies_costs_a_doubt() {
+    let scratch = paths::scratch("setup-faces");
+    let bad = faces::bad(&scratch);
+    let program = compile::with_library(&scratch, "setup_faces", &[faces::CLAIMED]);
+    for face in ["analyse-crash", "analyse-exit", "analyse-liar", "analyse-memory", "analyse-refuses", "analyse-hang"] {
+        let mut command = command(&program, &scratch);
+        command.env("UU_PLUGINS", &bad).env("UU_FACE", face);
+        let out = process::run(&mut command, &scratch, uu::LIMIT).expect_code(0);
+        // UU_DOUBT_SETUP_DUE.
+        assert_eq!(out.stdout, "doubt 2\ndoubt 2\n", "{face}: {}", out.text());
     }
 }
 
