@@ -1,4 +1,5 @@
-//! docs/troubleshooting.md quotes messages as uu prints them: each is in the sources.
+//! docs/troubleshooting.md quotes messages as uu prints them: each is in the sources. docs/design/what-holds-what.md
+//! names tests: each is there.
 
 use std::process::Command;
 use uunwind_tests::paths;
@@ -92,4 +93,26 @@ fn every_quoted_message_is_printed() {
     assert!(document.lines().filter(|line| line.starts_with("| `")).count() > 50);
     let wrong = unknown(&document, &sources());
     assert!(wrong.is_empty(), "docs/troubleshooting.md quotes what uu does not print:\n{}", wrong.join("\n"));
+}
+
+/// The tests that a document names, `file::function`, which are not there.
+fn missing_tests(document: &str) -> Vec<String> {
+    let quoted = document.split('`').skip(1).step_by(2);
+    let is_missing = |(file, function): (&str, &str)| {
+        let file = if file.contains('/') { file.to_owned() } else { format!("tests/tests/{file}.rs") };
+        let text = std::fs::read_to_string(paths::root().join(file)).unwrap_or_default();
+        !text.contains(&format!("fn {function}("))
+    };
+    let missing = quoted.filter(|name| name.split_once("::").is_some_and(is_missing));
+    missing.map(str::to_owned).collect()
+}
+
+#[test]
+fn every_test_that_is_named_is_there() {
+    assert_eq!(missing_tests("`documents::every_test_that_is_named_is_there`, `no`"), [""; 0]);
+    let gone = missing_tests("| `documents::no_test` | `nowhere::a_test` | `tests/src/no.rs::a_test` |");
+    assert_eq!(gone, ["documents::no_test", "nowhere::a_test", "tests/src/no.rs::a_test"]);
+    let document = std::fs::read_to_string(paths::root().join("docs/design/what-holds-what.md")).expect("the document");
+    assert!(document.matches("::").count() > 100);
+    assert_eq!(missing_tests(&document), [""; 0]);
 }
