@@ -81,6 +81,8 @@ mod step;
 mod stepper;
 #[doc(hidden)]
 pub mod sys;
+#[cfg(test)]
+mod tests;
 mod threads;
 mod ticket;
 mod unwinder;

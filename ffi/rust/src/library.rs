@@ -19,6 +19,12 @@ pub fn found() -> Option<&'static Api> {
     unsafe { API.load(Ordering::Acquire).as_ref() }
 }
 
+/// Other functions in its place, which must live for ever.
+#[cfg(test)]
+pub fn set(api: *const Api) {
+    API.store(api.cast_mut(), Ordering::Release);
+}
+
 /// The functions; the library is looked for at the first call.
 pub fn get() -> Result<&'static Api, Error> {
     if let Some(api) = found() {

@@ -7,7 +7,9 @@ mod code;
 use code::{called_back, Code};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
-use uunwind::{Cursor, Error, Function, Kind, Stack, Stepped, Stepper, StopReason, Unwind, Window, WindowBuilder};
+use uunwind::{
+    Cursor, Error, Function, Kind, Rule, Stack, Stepped, Stepper, StopReason, Unwind, Unwinder, Window, WindowBuilder,
+};
 
 /// push %rbp; mov %rsp,%rbp; mov %rdi,%rax; mov %rsi,%rdi; call *%rax; pop %rbp; ret
 const CALLS_BACK: [u8; 14] = [0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0, 0x5d, 0xc3];
@@ -30,8 +32,12 @@ impl AsRef<[u8]> for Shared {
 
 /// `copies` of the function that calls back, one after the other.
 fn block(copies: usize) -> Shared {
-    #[allow(clippy::arc_with_non_send_sync, reason = "Shared says why it may be shared")]
-    Shared(Arc::new(Code::of(&CALLS_BACK.repeat(copies))))
+    Shared(block_of(&CALLS_BACK.repeat(copies)))
+}
+
+#[allow(clippy::arc_with_non_send_sync, reason = "Shared says why it may be shared")]
+fn block_of(code: &[u8]) -> Arc<Code> {
+    Arc::new(Code::of(code))
 }
 
 /// The stack that the code at this distance calls back for.
@@ -246,5 +252,36 @@ fn a_stepper_moves_walks_through_a_window() {
         assert_eq!((&*frame.function, state[NAMED].load(Ordering::Relaxed) > 0), ("stepped", true));
         drop(window);
         assert_eq!(Arc::strong_count(&state), 1, "the stepper lives as long as its window");
+    }
+}
+
+/// lea 8(%rsp),%r10; push %r10; mov %rdi,%rax; mov %rsi,%rdi; call *%rax; pop %r10; ret
+const KEEPS_ITS_CFA: [u8; 18] =
+    [0x4c, 0x8d, 0x54, 0x24, 0x08, 0x41, 0x52, 0x48, 0x89, 0xf8, 0x48, 0x89, 0xf7, 0xff, 0xd0, 0x41, 0x5a, 0xc3];
+
+/// The CFA is where the code has put it, plus a number.
+struct InAWord(i16);
+
+// SAFETY: it computes.
+unsafe impl Unwinder for InAWord {
+    fn rule(&self, _: u64) -> Option<Rule> {
+        const RSP: u8 = 7;
+        Some(Rule::from_word(RSP, 0, self.0))
+    }
+}
+
+#[test]
+fn a_rule_finds_the_cfa_in_a_word() {
+    uunwind::setup().expect("the set-up object");
+    for addend in [0, 8] {
+        let code = Shared(block_of(&KEEPS_ITS_CFA));
+        let window = Window::stepped_by(code.clone(), InAWord(addend)).register().expect("a window");
+        let stack = called(&code, 0);
+        let callers = || stack.steps().skip_while(|frame| frame.kind() != Some(Kind::Window)).skip(1);
+        let frames = stack.symbolize().expect("names");
+        let is_here = frames.iter().any(|frame| frame.function == "generated::called");
+        assert_eq!((stack.is_complete(), is_here), (addend == 0, addend == 0), "{addend}: {stack}");
+        assert_eq!(callers().count() > 3, addend == 0, "{addend}: {stack}");
+        drop(window);
     }
 }
