@@ -114,8 +114,8 @@ fn exec_ends_the_recording_with_a_clear_line() {
     assert_eq!(running.end(), Some(0), "a wait was interrupted");
 }
 
-/// Threads wait in forty kinds of system calls and more, those among them that any stop ends with EINTR: none notices that a
-/// thread is borrowed.
+/// Threads wait in forty kinds of system calls and more, those among them that any stop ends with EINTR: none notices
+/// that a thread is borrowed.
 #[test]
 fn no_wait_notices_that_a_sampler_comes_and_goes() {
     let scratch = paths::scratch("inject-waits");
