@@ -83,16 +83,29 @@ pub struct Process {
     pub command: Vec<Vec<u8>>,
 }
 
+/// What follows the last slash of a path.
+fn file_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+}
+
 impl Process {
-    /// The file name by which its program was called, where its command line tells: programs may write a title there,
-    /// of which only a first word that is this `typed` name is taken for one.
+    /// The file name by which its program was called, where its command line has it. A program may have written a title
+    /// there, so a first word counts if it is this `typed` name, or if nothing speaks for a title: no more than one word
+    /// in it, and either arguments after it, none of which was cleared at the end, or a path, or a name that begins as
+    /// the file's does.
     pub fn called(&self, typed: &[u8]) -> Option<&[u8]> {
+        const ALIKE: usize = 3;
         let first = self.command.first()?;
         let word = first.split(|byte| *byte == b' ').next()?;
-        let name = word.rsplit(|byte| *byte == b'/').next()?;
+        let name = file_name(word);
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._+-".contains(byte);
         let is_name = !name.starts_with(b"-") && !name.is_empty() && name.iter().all(is_plain);
-        (is_name && (word.len() == first.len() || name == typed)).then_some(name)
+        let alike = name.iter().zip(file_name(&self.exe)).take_while(|(a, b)| a == b).count();
+        let rest = self.command.get(1..).unwrap_or_default();
+        let is_cleared = rest.last().is_some_and(|word| word.is_empty());
+        let is_alone = rest.is_empty() && !word.contains(&b'/') && alike < ALIKE;
+        let is_title = word.len() != first.len() || is_cleared || is_alone;
+        (is_name && (name == typed || !is_title)).then_some(name)
     }
 
     /// Splits what `/proc/PID/cmdline` holds: words that each end with a zero

@@ -252,7 +252,13 @@ fn code_of_the_program_without_a_symbol_has_the_name_that_was_called() {
     b.recording.processes[0].exe = b.recording.objects[0].path.clone();
     for (words, name) in [
         (&["/usr/bin/other", "--port"][..], "other"),
-        (&["other"], "other"),
+        (&["./other"], "other"),
+        (&["program"], "program"),
+        (&["server"], "server"),
+        (&["server", ""], "server"),
+        // Titles of one word: alone, and before what was cleared of the arguments.
+        (&["other"], "prog"),
+        (&["other", "", ""], "prog"),
         // A title that the program wrote, a login shell, and nothing.
         (&["other: worker"], "prog"),
         (&["other *:80"], "prog"),

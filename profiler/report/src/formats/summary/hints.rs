@@ -15,7 +15,8 @@ const WAITED: (f64, f64) = (0.9, 1.0);
 struct Runtime {
     /// The file name of its library, or of its executable.
     files: &'static [&'static str],
-    /// A word of the command line that has asked for names already.
+    /// An option that asks for names; empty: none does. An option may be in a variable of the environment, too
+    /// (`NODE_OPTIONS`, `JAVA_TOOL_OPTIONS`), which no recording holds: names that came are the other sign of it.
     asked: &'static str,
     hint: &'static str,
 }
@@ -35,7 +36,6 @@ const RUNTIMES: [Runtime; 3] = [
     },
     Runtime {
         files: &["libcoreclr.so"],
-        // In the environment, which no recording holds.
         asked: "",
         hint: ".NET's functions have names if it is run with DOTNET_PerfMapEnabled=1",
     },
@@ -88,19 +88,29 @@ fn runtimes<'a>(recording: &'a Recording, profile: &'a Profile) -> impl Iterator
     for object in &recording.objects {
         present.entry(object.process).or_default().insert(name(&object.path));
     }
+    let named: BTreeSet<u32> =
+        recording.jit.places.iter().filter(|place| place.code.is_some()).map(|place| place.process).collect();
     RUNTIMES.iter().filter_map(move |runtime| {
         let has = |process: &u32| {
             let files = present.get(process);
             let is_here = files.is_some_and(|files| runtime.files.iter().any(|file| files.contains(*file)));
             let words = recording.processes.get(*process as usize).map_or(&[][..], |process| &process.command);
             // What such a program still has without names is code of the runtime itself.
-            let has_asked = !runtime.asked.is_empty() && words.iter().any(|word| word == runtime.asked.as_bytes());
+            let has_asked = words.iter().any(|word| is_option(word, runtime.asked)) || named.contains(process);
             is_here && !has_asked
         };
         let weight = unknown.iter().filter(|(process, _)| has(process)).map(|(_, weight)| weight).sum();
         let share = percent(weight, all);
         (share >= MUCH).then(|| format!("{share:.0} % of the time is in unknown code. {}", runtime.hint))
     })
+}
+
+/// Whether a word of a command line is this option. V8 takes `_` for `-` within options
+/// ([flags.cc](https://github.com/v8/v8/blob/main/src/flags/flags.cc), `NormalizeChar`), and has variants of this one
+/// (`--perf-basic-prof-only-functions`) that name functions as well.
+fn is_option(word: &[u8], option: &str) -> bool {
+    let same = |(a, b): (&u8, u8)| *a == b || (*a == b'_' && b == b'-');
+    !option.is_empty() && word.len() >= option.len() && word.iter().zip(option.bytes()).all(same)
 }
 
 /// Files whose functions have no names and take much of the time.
@@ -119,7 +129,9 @@ fn stripped<'a>(recording: &'a Recording, profile: &'a Profile) -> impl Iterator
         let path = crate::formats::printable(&path);
         let share = percent(weight, all);
         let package = package(&path).map_or(String::new(), |package| {
-            format!(". It is of the package {package}; Debian and Ubuntu have the names in {package}-dbgsym")
+            // glibc's are in a package of their own, with another name.
+            let names = if package == "libc6" { "libc6-dbg".to_owned() } else { format!("{package}-dbgsym") };
+            format!(". It is of the package {package}; Debian and Ubuntu have the names in {names}")
         });
         Some(format!(
             "{share:.0} % of the time is in functions of {path} without names: it is stripped, and no debug file of it was \
@@ -133,8 +145,8 @@ const PACKAGES: &str = "/var/lib/dpkg/info";
 
 /// The Debian package that has installed a file.
 fn package(path: &str) -> Option<String> {
-    // Packages have files under /lib which merged systems have under /usr/lib.
-    let paths = [path, path.strip_prefix("/usr").unwrap_or(path)];
+    // /lib is a link to /usr/lib on merged systems; packages, and the dynamic loader, may have either path.
+    let paths = [path, path.strip_prefix("/usr").unwrap_or(path), &format!("/usr{path}")];
     let has = |list: &String| list.lines().any(|line| paths.contains(&line));
     for entry in std::fs::read_dir(PACKAGES).ok()?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -150,7 +162,7 @@ fn package(path: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::stacks::{Line, Stack};
-    use uunwind_recording::{End, Object, Process, Thread};
+    use uunwind_recording::{End, JitNames, JitPlace, Object, Process, Thread};
 
     const STYLE: Style = super::super::PLAIN;
 
@@ -166,12 +178,18 @@ mod tests {
     }
 
     /// The same, with this command line.
-    fn called(words: &[&str], path: &str, [unknown, stripped]: [u64; 2]) -> String {
+    fn called(words: &[&str], path: &str, shares: [u64; 2]) -> String {
+        with_names(words, path, shares, &[])
+    }
+
+    /// The same, with these places of code made at run time.
+    fn with_names(words: &[&str], path: &str, [unknown, stripped]: [u64; 2], places: &[JitPlace]) -> String {
         let command = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         let recording = Recording {
             processes: vec![Process { exe: b"/usr/bin/prog".to_vec(), command, ..Process::default() }],
             threads: vec![Thread::default()],
             objects: vec![Object { path: path.as_bytes().to_vec(), ..Object::default() }],
+            jit: JitNames { places: places.to_vec(), ..JitNames::default() },
             ..Recording::default()
         };
         let line = |named, object| Line { kind: Kind::Native, named, object, ..Line::marker("x".to_owned()) };
@@ -196,6 +214,17 @@ mod tests {
         assert_eq!(called(&["node", "--perf-basic-prof", "x.js"], "/usr/bin/node", [30, 0]), "");
         let words = ["java", "-XX:+UnlockDiagnosticVMOptions", "-XX:+DumpPerfMapAtExit", "Work"];
         assert_eq!(called(&words, "/usr/lib/jvm/libjvm.so", [60, 0]), "");
+        for option in ["--perf_basic_prof", "--perf-basic-prof-only-functions", "--perf_basic-prof"] {
+            assert_eq!(called(&["node", option, "x.js"], "/usr/bin/node", [30, 0]), "", "{option}");
+        }
+        for option in ["--perf-basic", "--no-perf-basic-prof", "perf_basic_prof"] {
+            assert_ne!(called(&["node", option, "x.js"], "/usr/bin/node", [30, 0]), "", "{option}");
+        }
+        // Asked for in the environment: names have come, here or in another process.
+        let place = |process, code| JitPlace { process, code, ..JitPlace::default() };
+        let node = |places: &[_]| with_names(&["node", "x.js"], "/usr/bin/node", [30, 0], places);
+        assert_eq!(node(&[place(0, Some(0))]), "");
+        assert!(node(&[place(0, None), place(1, Some(0))]).contains("--perf-basic-prof"));
         assert_eq!(of("/usr/bin/other", [60, 0]), "");
         assert!(of("/usr/bin/sqlite3", [0, 40])
             .contains("40 % of the time is in functions of /usr/bin/sqlite3 without names"));
@@ -208,6 +237,7 @@ mod tests {
         let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
         let owner = said.split(':').next().filter(|owner| !owner.is_empty()).map(str::to_owned);
         assert_eq!(package("/usr/bin/dpkg"), owner);
+        assert_eq!(package("/bin/dpkg"), owner);
         assert_eq!(package("/no/such/file"), None);
     }
 
