@@ -26,21 +26,24 @@ use uunwind_ring::{FLAG_EVENTS, FLAG_EXPLICIT};
 /// programs use, such as SIGPROF, one that the program sends itself would be lost while a tick is pending. A real-time
 /// signal is unsuitable, too: those are queued, and once the queue's limit is reached, the program's own are lost or
 /// kill it.
-static SAMPLING: AtomicI32 = AtomicI32::new(libc::SIGSTKFLT);
+const UNLESS_CHOSEN: c_int = libc::SIGSTKFLT;
+/// The sampling signal XOR [`UNLESS_CHOSEN`]: statics of this object are zero at first. One that is not would need a
+/// segment of its own, and each short program a mapping and two page faults for it.
+static SAMPLING: AtomicI32 = AtomicI32::new(0);
 
 /// Chooses the sampling signal for a session with these flags. A program that requests samples sends SIGPROF; perf
 /// events can send SIGTRAP only. Called once, before any signal is taken over.
 pub fn choose(flags: u32) {
     if flags & FLAG_EXPLICIT != 0 {
-        SAMPLING.store(libc::SIGPROF, Ordering::Relaxed);
+        SAMPLING.store(libc::SIGPROF ^ UNLESS_CHOSEN, Ordering::Relaxed);
     } else if flags & FLAG_EVENTS != 0 {
-        SAMPLING.store(libc::SIGTRAP, Ordering::Relaxed);
+        SAMPLING.store(libc::SIGTRAP ^ UNLESS_CHOSEN, Ordering::Relaxed);
     }
 }
 
 /// The sampling signal of this process.
 pub fn sampling() -> c_int {
-    SAMPLING.load(Ordering::Relaxed)
+    SAMPLING.load(Ordering::Relaxed) ^ UNLESS_CHOSEN
 }
 
 /// Number of virtual signals.
