@@ -88,6 +88,30 @@ fn another_pid_namespace() {
     empty(&scratch, &[], &["unshare", "--pid", "--fork", "--mount-proc", &burn, "1", CODE], reason);
 }
 
+/// A process of it that was not executed there, but forked, has the recorder's memory.
+#[test]
+fn a_fork_in_a_pid_namespace_with_its_own_proc() {
+    let scratch = paths::scratch("nested");
+    let program = compile::gcc(&scratch, "nested", &["native/nested.c"], &[]);
+    let program = program.to_str().expect("text");
+    let what = "a fork in another pid namespace";
+    if !is_root(what) {
+        return;
+    }
+    let alone = Command::new(program).args(["0", CODE]).output().expect("it runs");
+    if alone.status.code().map(|code| code.to_string()).as_deref() != Some(CODE) {
+        return skips::skipped(what, "no pid namespace with a /proc can be made here");
+    }
+    let recording = uu::record(&scratch, &[], |_| {}, &[OsStr::new(program), OsStr::new("1"), OsStr::new(CODE)]);
+    let outcome = &recording.outcome;
+    assert_eq!(outcome.code().to_string(), CODE, "{}", outcome.text());
+    let said = &outcome.stderr;
+    let from = said.find("not recorded: ").or_else(|| said.find("nothing was sampled: ")).expect("a reason");
+    assert!(said[from..].contains("nested") && said[from..].contains("it is in another pid namespace"), "{said}");
+    // Its number there is another process's here, the kernel's own threads' parent, as a rule.
+    assert!(!said.contains("kthreadd") && !said.contains("shares its parent's memory"), "{said}");
+}
+
 #[test]
 fn another_user() {
     let (burn, _) = burn("user", &[]);

@@ -190,13 +190,25 @@ pub fn in_other_pid_namespace() -> bool {
     pid != syscall::getpid()
 }
 
+/// Whether the child of a fork lives in another pid namespace than its recording parent, whose pid is given: then the
+/// recorder would take its pid for another process's. `/proc/self` does not show that, where a process of that
+/// namespace, which raw clone(2) had made, has mounted a `/proc` of its own and then forks.
+fn has_left_pid_namespace(parent: u32, setting: &Setting) -> bool {
+    // SAFETY: takes nothing, always succeeds.
+    if unsafe { syscall::call(nr::GETPPID, [0; 6]) } as u32 == parent {
+        return false;
+    }
+    // The parent has ended, or was made by raw clone(2): the recorder itself must be here.
+    setting.recorder_is_here() == Some(false)
+}
+
 /// In the child of a fork: claims blocks for it. Does async-signal-safe work only, because other threads of the parent
 /// may have held any lock.
 pub extern "C" fn after_fork() {
     let Some(process) = process() else { return };
     // First, whether it is recorded or not: from now on `is_own` must hold here, so that the virtual dispositions are
     // this process's.
-    PID.store(syscall::getpid(), Ordering::Relaxed);
+    let parent = PID.swap(syscall::getpid(), Ordering::Relaxed);
     if block().is_none() {
         crate::ending::finish_in_child(process);
         return;
@@ -209,6 +221,7 @@ pub extern "C" fn after_fork() {
     if process.setting.flags & FLAG_NO_CHILDREN != 0
         || process.facts.is_over()
         || in_other_pid_namespace()
+        || has_left_pid_namespace(parent, &process.setting)
         || !claim_block(&process.session, 1, None)
     {
         crate::ending::end_at_once(process, masked);

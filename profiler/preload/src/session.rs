@@ -28,6 +28,22 @@ impl Setting {
         1_000_000_000 / u64::from(self.rate.max(1))
     }
 
+    /// Whether `/proc` has the recorder, with the facts that it keeps open; `None` where it may not be looked at.
+    /// Async-signal-safe.
+    pub fn recorder_is_here(&self) -> Option<bool> {
+        const NAME: &[u8] = b"/memfd:uu-facts";
+        let path = path_of(self.recorder, self.facts_fd);
+        let mut link = [0u8; 16];
+        let arguments = [libc::AT_FDCWD as usize, path.as_ptr() as usize, link.as_mut_ptr() as usize, link.len(), 0, 0];
+        // SAFETY: a NUL-terminated path, and a buffer of that length.
+        let read = unsafe { syscall::call(nr::READLINKAT, arguments) };
+        match usize::try_from(read) {
+            Ok(length) => Some(link.get(..length).is_some_and(|link| link.starts_with(NAME))),
+            Err(_) if read == -(libc::ENOENT as isize) => Some(false),
+            Err(_) => None,
+        }
+    }
+
     /// Parses five decimal numbers between colons.
     pub fn parse(text: &[u8]) -> Option<Setting> {
         let mut numbers = [0u32; 5];
@@ -68,10 +84,8 @@ enum Access {
     WriteIfFile,
 }
 
-/// Maps the first `bytes` of [`/proc/<pid>/fd/<fd>`](https://man7.org/linux/man-pages/man5/proc_pid_fd.5.html); null
-/// when that fails (another user, another pid namespace, no memory). By system calls: each function of libc that the
-/// constructor calls costs a short program a lookup, and often a page.
-fn map(pid: u32, fd: u32, bytes: usize, access: Access) -> *mut u8 {
+/// `/proc/<pid>/fd/<fd>`, with a NUL after it.
+fn path_of(pid: u32, fd: u32) -> [u8; 48] {
     let mut path = [0u8; 48];
     let mut len = 0;
     let mut append = |text: &[u8]| {
@@ -88,6 +102,14 @@ fn map(pid: u32, fd: u32, bytes: usize, access: Access) -> *mut u8 {
     append(b"/fd/");
     append(decimal(fd, &mut digits));
     append(b"\0");
+    path
+}
+
+/// Maps the first `bytes` of [`/proc/<pid>/fd/<fd>`](https://man7.org/linux/man-pages/man5/proc_pid_fd.5.html); null
+/// when that fails (another user, another pid namespace, no memory). By system calls: each function of libc that the
+/// constructor calls costs a short program a lookup, and often a page.
+fn map(pid: u32, fd: u32, bytes: usize, access: Access) -> *mut u8 {
+    let path = path_of(pid, fd);
     // Looked at before it is opened for writing, which may do something to what is no file.
     if access == Access::WriteIfFile && !is_file(&path) {
         return core::ptr::null_mut();
