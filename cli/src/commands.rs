@@ -2,7 +2,8 @@
 
 use crate::exit::Failure;
 use crate::{config, doctor, record, refusal, report, sframe, terminal};
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -121,8 +122,32 @@ fn completions(shell: Shell) -> String {
         Shell::Fish => clap_complete::Shell::Fish,
     };
     let mut out = Vec::new();
-    clap_complete::generate(shell, &mut Uu::command(), "uu", &mut out);
-    String::from_utf8_lossy(&out).into_owned()
+    clap_complete::generate(shell, &mut completed(), "uu", &mut out);
+    let mut script = String::from_utf8_lossy(&out).into_owned();
+    if shell == clap_complete::Shell::Fish {
+        // `clap_complete` writes options and subcommands for fish, no arguments.
+        for (command, offered) in [("completions", "bash zsh fish"), ("man", &names().join(" "))] {
+            let condition = format!("__fish_uu_using_subcommand {command}");
+            script += &format!("complete -c uu -n \"{condition}\" -f -a \"{offered}\"\n");
+        }
+    }
+    script
+}
+
+/// The names of uu's commands, which are never freed: a parser keeps names for ever.
+fn names() -> Vec<&'static str> {
+    Uu::command().get_subcommands().map(|sub| &*sub.get_name().to_owned().leak()).collect()
+}
+
+/// The command line as shells complete it: where a number is to be given, no file is offered, and commands where one is.
+fn completed() -> clap::Command {
+    fn numbers(command: clap::Command) -> clap::Command {
+        let is_number = |arg: &Arg| arg.get_value_hint() == ValueHint::Unknown && arg.get_possible_values().is_empty();
+        let command = command.mut_args(|arg| if is_number(&arg) { arg.value_hint(ValueHint::Other) } else { arg });
+        command.mut_subcommands(numbers)
+    }
+    let names = PossibleValuesParser::new(names());
+    numbers(Uu::command()).mut_subcommand("man", |man| man.mut_arg("command", |arg| arg.value_parser(names)))
 }
 
 fn manual(words: &[String]) -> Result<String, Failure> {
@@ -170,7 +195,6 @@ fn manuals(folder: &Path) -> Result<u8, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Arg;
 
     const README: &str = include_str!("../../README.md");
 

@@ -3,8 +3,9 @@
 use crate::exit::Failure;
 use crate::{options, terminal};
 use clap::{Args, ValueHint};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use uunwind_built_in::HALVES;
@@ -19,7 +20,7 @@ use uunwind_report::hide::NativeFrames;
 The page of a recording is a temporary file, whose path is printed; it needs no network. `uu report FILE -o x.html` makes
 one to keep or to pass on.
 
-Environment: BROWSER (the program that opens it; otherwise xdg-open).")]
+Environment: BROWSER (the program that opens it, or several between colons; otherwise xdg-open).")]
 pub struct Options {
     /// The recording, or an html or svg file made of one
     #[arg(value_hint = ValueHint::FilePath)]
@@ -35,21 +36,50 @@ pub fn run(options: Options) -> Result<u8, Failure> {
         }
         _ => page_of(&file)?,
     };
-    let browser = std::env::var_os("BROWSER").filter(|browser| !browser.is_empty()).unwrap_or("xdg-open".into());
-    let opened =
-        Command::new(&browser).arg(&page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    // Printed in any case: on a machine without a screen, the file is what there is to see.
+    // Printed in any case: on a machine without a screen, the file is what there is to see. And before a browser is
+    // started, which may be one that runs until it is closed.
     terminal::print(&format!("{}\n", page.display()))?;
-    match opened {
-        Ok(status) if status.success() => Ok(0),
-        Ok(status) => Err(unopened(&browser, &format!("ended with {status}"))),
-        Err(e) => Err(unopened(&browser, &e.to_string())),
+    let named = std::env::var_os("BROWSER").filter(|named| !named.is_empty()).unwrap_or("xdg-open".into());
+    let mut why = Vec::new();
+    for mut browser in browsers(named.as_bytes(), &page) {
+        let name = browser.get_program().to_string_lossy().into_owned();
+        match browser.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status() {
+            Ok(status) if status.success() => return Ok(0),
+            Ok(status) => why.push(format!("{name}: ended with {status}")),
+            Err(e) => why.push(format!("{name}: {e}")),
+        }
     }
+    let why = if why.is_empty() { "BROWSER names no program".to_owned() } else { why.join("; ") };
+    Err(Failure::new(format!("{why}. Open the file in a browser yourself, or name one in BROWSER")))
 }
 
-fn unopened(browser: &OsString, why: &str) -> Failure {
-    let browser = browser.to_string_lossy();
-    Failure::new(format!("{browser}: {why}. Open the file in a browser yourself, or name one in BROWSER"))
+/// The commands in BROWSER: between colons, the next one for when one fails; `%s` stands for the page, which otherwise
+/// follows; after a program's name there may be options
+/// ([xdg-open(1)](https://manpages.debian.org/bookworm/xdg-utils/xdg-open.1.en.html)).
+fn browsers<'a>(named: &'a [u8], page: &'a Path) -> impl Iterator<Item = Command> + 'a {
+    let commands = named.split(|byte| *byte == b':').filter(|command| !command.trim_ascii().is_empty());
+    commands.map(move |command| {
+        // A program whose path has spaces is one word.
+        let path = OsStr::from_bytes(command);
+        let words = match Path::new(path).is_file() {
+            true => vec![command],
+            false => command.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect(),
+        };
+        let mut browser = Command::new(OsStr::from_bytes(words.first().copied().unwrap_or_default()));
+        let mut has_page = false;
+        for word in words.into_iter().skip(1) {
+            let Some(at) = word.windows(2).position(|two| two == b"%s") else {
+                browser.arg(OsStr::from_bytes(word));
+                continue;
+            };
+            has_page = true;
+            browser.arg(OsStr::from_bytes(&[&word[..at], page.as_os_str().as_bytes(), &word[at + 2..]].concat()));
+        }
+        if !has_page {
+            browser.arg(page);
+        }
+        browser
+    })
 }
 
 /// Makes the page of a recording, in a file that only this user can read.
@@ -70,4 +100,26 @@ fn page_of(file: &Path) -> Result<PathBuf, Failure> {
         let place = std::env::temp_dir();
         Failure::new(format!("cannot write a page in {}: {e}. Set TMPDIR", place.display()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_browser_may_have_options_and_successors() {
+        let said = |named: &str| -> Vec<String> {
+            browsers(named.as_bytes(), Path::new("/tmp/x y.html"))
+                .map(|browser| {
+                    let words = std::iter::once(browser.get_program()).chain(browser.get_args());
+                    words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join("|")
+                })
+                .collect()
+        };
+        assert_eq!(said("firefox"), ["firefox|/tmp/x y.html"]);
+        assert_eq!(said("firefox -P work"), ["firefox|-P|work|/tmp/x y.html"]);
+        assert_eq!(said("w3m %s -T text/html::lynx"), ["w3m|/tmp/x y.html|-T|text/html", "lynx|/tmp/x y.html"]);
+        assert_eq!(said("chromium --app=file://%s"), ["chromium|--app=file:///tmp/x y.html"]);
+        assert_eq!(said(":"), Vec::<String>::new());
+    }
 }

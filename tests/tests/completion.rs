@@ -41,6 +41,7 @@ fn bash_completes_commands_options_and_values() {
     assert_eq!(offered(&["uu", "completions", "f"]), ["fish"]);
     assert_eq!(offered(&["uu", "record", "--native-frames", "sh"]), ["show"]);
     assert_eq!(offered(&["uu", "report", "-f", "sp"]), ["speedscope"]);
+    assert_eq!(offered(&["uu", "man", "sn"]), ["snapshot"]);
     let options = offered(&["uu", "record", "--no-"]);
     assert!(["--no-keep", "--no-children"].iter().all(|option| options.iter().any(|o| o == option)), "{options:?}");
     let all = offered(&["uu", ""]);
@@ -60,6 +61,36 @@ fn zsh_and_fish_take_their_scripts() {
         let script = script(shell, &scratch);
         process::run(Command::new(shell).arg("-n").arg(&script), &scratch, uu::LIMIT).expect_code(0);
     }
+}
+
+/// What fish offers at the end of a line, without descriptions.
+fn offered_by_fish(script: &Path, scratch: &Path, line: &str) -> Vec<String> {
+    let mut fish = Command::new("fish");
+    // It completes programs that it finds only.
+    let path = format!("{}:/usr/bin:/bin", paths::uu().parent().expect("a folder").display());
+    fish.args(["--no-config", "-c", "source $argv[1]; complete -C $argv[2]"]).arg(script).arg(line);
+    fish.env("PATH", path).env("HOME", scratch).current_dir(scratch);
+    let done = process::run(&mut fish, scratch, uu::LIMIT).expect_code(0);
+    done.stdout.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn fish_completes_commands_options_values_and_arguments() {
+    if !installed("fish") {
+        return skips::skipped("what fish offers", "fish is not here");
+    }
+    let scratch = paths::scratch("fish-offers");
+    let script = script("fish", &scratch);
+    std::fs::write(scratch.join("x.uu"), "").expect("scratch");
+    let offered = |line: &str| offered_by_fish(&script, &scratch, line);
+    assert_eq!(offered("uu rec"), ["record"]);
+    assert_eq!(offered("uu record --mode "), ["cpu", "wall"]);
+    assert_eq!(offered("uu report -f sp"), ["speedscope"]);
+    assert_eq!(offered("uu report x"), ["x.uu"]);
+    assert_eq!(offered("uu completions "), ["bash", "fish", "zsh"]);
+    assert_eq!(offered("uu man sn"), ["snapshot"]);
+    // A number, no file.
+    assert_eq!(offered("uu dump -p "), Vec::<String>::new());
 }
 
 #[test]

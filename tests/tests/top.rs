@@ -135,6 +135,26 @@ fn the_terminal_is_put_back_whatever_ends_it() {
     assert_eq!(terminal.end_restored().code(), Some(0), "the program's end");
 }
 
+/// A shell stops it, has its terminal as it was, and continues it.
+#[test]
+fn ctrl_z_gives_the_terminal_back_until_it_is_continued() {
+    let (scratch, running) = native("top-stops");
+    let script = format!("\"$0\" top -p {}; echo stopped $?; read line; fg >/dev/null; echo ended $?", running.pid());
+    let mut command = Command::new("bash");
+    command.args(["--norc", "-m", "-c", &script]).arg(paths::uu()).env("HOME", &scratch).current_dir(&scratch);
+    let mut terminal = Terminal::start(&mut command, uu::LIMIT);
+    terminal.wait_for("rows", |screen| !rows(screen).is_empty());
+    terminal.keys("\x1a");
+    // 128 and SIGTSTP: the shell's number for a job that has stopped.
+    terminal.wait_for("the shell", |screen| !screen.other && screen.text().contains("stopped 148"));
+    terminal.keys("on\n");
+    terminal.wait_for("rows again", |screen| !rows(screen).is_empty());
+    terminal.keys("q");
+    terminal.wait_for("the end", |screen| !screen.other && screen.text().contains("ended 0"));
+    assert_eq!(terminal.end_restored().code(), Some(0));
+    assert_eq!(running.end(), Some(0));
+}
+
 const PYTHON: &str = "\
 import sys, time
 def hot():

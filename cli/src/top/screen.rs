@@ -2,6 +2,7 @@
 //! everything back, whatever ends the drawing.
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::process::{kill_current_process_group, Signal};
 use rustix::termios::{tcgetattr, tcgetwinsize, tcsetattr, LocalModes, OptionalActions, SpecialCodeIndex, Termios};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -16,6 +17,7 @@ const LEAVE: &str = "\x1b[0m\x1b[?25h\x1b[?1049l";
 pub struct Screen {
     terminal: File,
     before: Termios,
+    own: Termios,
 }
 
 /// What has come from the terminal.
@@ -29,7 +31,7 @@ pub enum Input {
 
 impl Screen {
     /// Takes over the terminal. Ctrl-C and Ctrl-\ still send their signals; Ctrl-Z, which would stop uu with the
-    /// terminal in its hands, does nothing.
+    /// terminal in its hands, is a key ([`Screen::suspend`]).
     pub fn enter(terminal: File) -> io::Result<Screen> {
         let before = tcgetattr(&terminal)?;
         let mut own = before.clone();
@@ -38,9 +40,21 @@ impl Screen {
         own.special_codes[SpecialCodeIndex::VMIN] = 1;
         own.special_codes[SpecialCodeIndex::VTIME] = 0;
         tcsetattr(&terminal, OptionalActions::Now, &own)?;
-        let mut screen = Screen { terminal, before };
+        let mut screen = Screen { terminal, before, own };
         screen.terminal.write_all(ENTER.as_bytes())?;
         Ok(screen)
+    }
+
+    /// Puts the terminal back, stops uu and the program as Ctrl-Z does, and takes the terminal over again when they are
+    /// continued. Where no shell could continue them, the kernel does not stop them
+    /// ([setpgid(2)](https://man7.org/linux/man-pages/man2/setpgid.2.html): orphaned process groups).
+    pub fn suspend(&mut self) -> io::Result<()> {
+        self.terminal.write_all(LEAVE.as_bytes())?;
+        tcsetattr(&self.terminal, OptionalActions::Now, &self.before)?;
+        // The kernel gives it to the main thread, this one, before the call returns.
+        kill_current_process_group(Signal::TSTP)?;
+        tcsetattr(&self.terminal, OptionalActions::Now, &self.own)?;
+        self.terminal.write_all(ENTER.as_bytes())
     }
 
     /// Rows and columns.

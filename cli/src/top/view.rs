@@ -31,6 +31,8 @@ pub enum Wish {
     Quit,
     /// Sums from now on.
     Reset,
+    /// Stop uu until it is continued.
+    Suspend,
 }
 
 /// Keys, as the last line of the screen names them.
@@ -71,6 +73,10 @@ impl View {
                 }
                 keys = tail.get(1..).unwrap_or_default();
                 continue;
+            }
+            // Ctrl-Z, whatever is typed.
+            if *key == 0x1a {
+                return Wish::Suspend;
             }
             let wish = if self.typing { self.typed(*key) } else { self.key(*key, now) };
             if wish != Wish::None {
@@ -287,6 +293,7 @@ mod tests {
         view.keys(b"\t", &now);
         assert_eq!(names(&mut view, &now), ["python"]);
         assert_eq!((view.keys(b"r", &now), view.keys(b"q", &now)), (Wish::Reset, Wish::Quit));
+        assert_eq!((view.keys(b"\x1a", &now), view.keys(b"/a\x1a", &now)), (Wish::Suspend, Wish::Suspend));
     }
 
     #[test]
