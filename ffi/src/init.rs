@@ -25,7 +25,7 @@ pub struct Segment {
     pub start: u64,
     /// End, exclusive.
     pub end: u64,
-    /// PF_X.
+    /// Whether its `p_flags` have PF_X.
     pub executable: bool,
 }
 

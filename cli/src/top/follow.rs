@@ -42,7 +42,7 @@ pub struct Published {
     /// Samples so far, and those that were lost.
     pub samples: u64,
     pub lost: u64,
-    /// The sums.
+    /// Time by function, thread and language since the sums began anew.
     pub tables: Tables,
     /// Why there will be no further table.
     pub failed: Option<String>,

@@ -23,7 +23,7 @@ impl File {
         u32::try_from(fd).ok().map(File)
     }
 
-    /// Its number.
+    /// Its descriptor, which is open as long as this value lives.
     pub fn fd(&self) -> i32 {
         self.0 as i32
     }

@@ -40,7 +40,7 @@ const LEAVING: u32 = 3;
 
 struct Client {
     state: AtomicU32,
-    /// A [`Deliver`].
+    /// The client's [`Deliver`], called with `user` for each stack.
     deliver: AtomicPtr<c_void>,
     user: AtomicPtr<c_void>,
     /// Number of threads that call `deliver`.

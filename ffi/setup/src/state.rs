@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// A plugin that is installed in libuunwind.
 #[derive(Clone, Debug)]
 pub struct Installed {
-    /// Its name.
+    /// The name that it gave itself in `uu_plugin.name`.
     pub name: String,
     /// Its index in libuunwind.
     pub index: u32,

@@ -9,7 +9,7 @@ const SMALLEST: usize = 7;
 const LARGEST: usize = 16;
 const CHUNK: usize = 1 << 18;
 
-/// A store.
+/// Pieces of memory for registered objects, in sizes of powers of two, cut from mappings that are kept.
 pub struct Store {
     /// Free pieces of each size, linked through their first word.
     free: [*mut u8; LARGEST - SMALLEST + 1],

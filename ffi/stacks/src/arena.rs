@@ -21,7 +21,7 @@ pub struct Arena<const CHUNKS: usize> {
 /// Memory that was taken and is not published yet.
 #[derive(Debug)]
 pub struct Taken {
-    /// Its place.
+    /// Distance from the first chunk's start, in units; never 0.
     pub place: u32,
     /// Its first byte, 16-aligned.
     pub start: *mut u8,

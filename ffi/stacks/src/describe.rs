@@ -40,7 +40,7 @@ pub struct FrameInfo {
     pub position: u64,
     /// Bytes of the build-id.
     pub build_id_len: u32,
-    /// Zero.
+    /// For later versions; zero.
     pub reserved: u32,
     /// The object's build-id.
     pub build_id: [u8; BUILD_ID_LIMIT],
@@ -62,7 +62,7 @@ pub const INTERPRETER: u32 = 4;
 pub const CUT: u32 = 8;
 
 impl FrameInfo {
-    /// Nothing.
+    /// What no frame has filled in: of no kind, all texts empty.
     pub const EMPTY: FrameInfo = FrameInfo {
         size: size_of::<FrameInfo>() as u32,
         kind: 0,

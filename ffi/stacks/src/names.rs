@@ -45,7 +45,7 @@ pub struct Name<'a> {
 /// A text as its runtime stores it.
 #[derive(Clone, Copy, Debug)]
 pub struct Characters<'a> {
-    /// The characters.
+    /// Characters of `width` bytes each, in this machine's byte order.
     pub bytes: &'a [u8],
     /// Bytes of a character: 1, 2 or 4.
     pub width: u8,

@@ -22,7 +22,7 @@ const DOUBT_FRAMES: u16 = 1;
 const DOUBT_SETUP_DUE: u16 = 2;
 const DOUBT_PLUGIN_NOT_CALLED: u16 = 4;
 
-/// The request.
+/// `struct uu_request`, as uu.h has it.
 #[repr(C)]
 pub struct Request {
     /// Size of the structure.
@@ -33,11 +33,11 @@ pub struct Request {
     pub ucontext: *const u8,
     /// Room for words, or null.
     pub frames: *mut u64,
-    /// How many.
+    /// Number of words that fit there.
     pub capacity: usize,
     /// Frames nearest the leaf that are left out.
     pub skip: u32,
-    /// Zero.
+    /// For later versions; zero.
     pub reserved: u32,
     /// Called with each frame, or null.
     pub frame: Option<unsafe extern "C" fn(*mut c_void, *const u64, usize) -> c_int>,

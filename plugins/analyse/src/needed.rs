@@ -21,7 +21,7 @@ struct Node {
     needed: Vec<OsString>,
     /// Its `DT_RPATH` and those of the objects that led to it, nearest first; empty when it has `DT_RUNPATH`.
     rpath: Vec<PathBuf>,
-    /// Its `DT_RUNPATH`.
+    /// Its `DT_RUNPATH`, which serves its own needs only.
     runpath: Vec<PathBuf>,
 }
 

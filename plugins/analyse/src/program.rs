@@ -63,7 +63,7 @@ pub enum Problem {
     NotExecutable(PathBuf),
     /// A script's first line names a program that is not there.
     NoInterpreter {
-        /// The script.
+        /// Path of the file that begins with `#!`.
         script: PathBuf,
         /// What its first line names.
         interpreter: OsString,

@@ -44,7 +44,7 @@ pub enum Source {
 /// What a source has for an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// A rule.
+    /// Where the caller's CFA and registers are.
     Rule(Rule),
     /// It covers the address, and has no rule for this reason.
     Fails(StopReason),

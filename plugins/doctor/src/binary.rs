@@ -18,7 +18,7 @@ const LARGEST: u64 = 4 << 30;
 
 /// A file, read whole.
 pub struct Binary {
-    /// The file.
+    /// Path by which it was opened.
     pub path: PathBuf,
     /// Its bytes, all of them. They are hostile.
     pub bytes: Vec<u8>,
@@ -29,7 +29,7 @@ pub struct Binary {
 pub struct Part<'d> {
     /// File address of the first byte.
     pub address: u64,
-    /// The bytes.
+    /// What the file holds for the range.
     pub bytes: &'d [u8],
 }
 

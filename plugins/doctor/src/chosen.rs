@@ -32,11 +32,11 @@ pub enum Choice {
 /// Code for which one source is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range {
-    /// First address.
+    /// First file address.
     pub start: u64,
-    /// End, exclusive.
+    /// Its end, exclusive, a file address.
     pub end: u64,
-    /// The source.
+    /// The source that walks take in all of the range.
     pub choice: Choice,
 }
 

@@ -31,9 +31,9 @@ const LARGEST_HOLE: u64 = 128 << 20;
 pub struct Made {
     /// The new file's bytes.
     pub bytes: Vec<u8>,
-    /// The section.
+    /// The new section's bytes, and what they cover.
     pub written: Written,
-    /// Its file address.
+    /// The section's file address.
     pub address: u64,
     /// It has a section header too; without one (in files that have none) only the segment describes it.
     pub has_section_header: bool,
@@ -108,9 +108,9 @@ struct NewSegment {
     file: FileHeader,
     /// Place in the file of the new segment.
     offset: u64,
-    /// Its address.
+    /// File address of its first byte.
     address: u64,
-    /// Address of the section in it.
+    /// File address of the section in it.
     section: u64,
 }
 

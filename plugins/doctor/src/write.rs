@@ -27,10 +27,10 @@ pub struct Beyond {
     pub why: &'static str,
 }
 
-/// A section.
+/// An SFrame section that was made, and what it could not express.
 #[derive(Default, Debug)]
 pub struct Written {
-    /// Its bytes.
+    /// The section's contents, header included.
     pub bytes: Vec<u8>,
     /// Function descriptors in it.
     pub functions: usize,

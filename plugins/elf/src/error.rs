@@ -9,7 +9,7 @@ pub enum AnalyseError {
     /// The file could not be opened or read.
     #[error("{path}: cannot be read: {error}")]
     Unreadable {
-        /// The file.
+        /// Path by which the file was opened.
         path: PathBuf,
         /// What the system said.
         #[source]
@@ -18,7 +18,7 @@ pub enum AnalyseError {
     /// It does not begin with ELF's magic number.
     #[error("{path}: not an ELF file (it begins with {found:?})", found = String::from_utf8_lossy(found))]
     NotElf {
-        /// The file.
+        /// Path by which the file was opened.
         path: PathBuf,
         /// Its first bytes, at most four.
         found: Vec<u8>,
@@ -26,7 +26,7 @@ pub enum AnalyseError {
     /// ELF, but not 64-bit little-endian x86-64.
     #[error("{path}: an ELF file for {found}; only 64-bit x86-64 is served")]
     Foreign {
-        /// The file.
+        /// Path by which the file was opened.
         path: PathBuf,
         /// What it is for, in words.
         found: String,
@@ -34,15 +34,15 @@ pub enum AnalyseError {
     /// ELF of no kind that can be loaded.
     #[error("{path}: neither an executable nor a shared object (ELF type {kind})")]
     NotLoadable {
-        /// The file.
+        /// Path by which the file was opened.
         path: PathBuf,
-        /// Its `e_type`.
+        /// `e_type` of its ELF header.
         kind: u16,
     },
     /// Headers lie outside the file.
     #[error("{path}: truncated: its {what} would end at byte {end}, the file ends at {len}")]
     Truncated {
-        /// The file.
+        /// Path by which the file was opened.
         path: PathBuf,
         /// What lies outside.
         what: &'static str,

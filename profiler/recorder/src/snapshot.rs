@@ -24,7 +24,7 @@ const NOTE: &str = "this is a snapshot: what processes count is in the recording
 /// The path of a snapshot that is made, or why it is not.
 #[derive(Debug)]
 pub struct Made {
-    /// Its path.
+    /// Where the snapshot is, or was to be.
     pub path: PathBuf,
     /// Why there is no such file.
     pub error: Option<io::Error>,

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 /// A start that is longer than this, in ns, is none: before its exec, the process was a program that was not recorded.
 const LONGEST: u64 = 100_000_000;
 
-/// The clock.
+/// The CPU time of starts that no sample stands for yet, by which their samples are spaced.
 pub struct Starts {
-    /// In ns.
+    /// The sampling period, in ns.
     period: u64,
     /// Ns that no sample stands for yet.
     due: u64,

@@ -6,9 +6,9 @@ use uunwind_recording::{Name, Object, Wait};
 /// A thread that is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watched {
-    /// Index in the recording of it, and of its process.
+    /// Its index in the recording.
     pub thread: u32,
-    /// The latter.
+    /// Its process's index in the recording.
     pub process: u32,
     /// Process id.
     pub pid: u32,

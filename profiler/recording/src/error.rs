@@ -29,7 +29,7 @@ pub enum ReadError {
          later one"
     )]
     Newer {
-        /// The file.
+        /// Path by which the recording was opened.
         path: PathBuf,
         /// Its format version.
         found: u32,
@@ -42,7 +42,7 @@ pub enum ReadError {
          record again"
     )]
     Damaged {
-        /// The file.
+        /// Path by which the recording was opened.
         path: PathBuf,
         /// Offset of the first damaged section, in bytes.
         offset: usize,

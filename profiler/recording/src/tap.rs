@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 /// Is given the sections of a recording in their order; indices are those of the recording. Its functions must not
 /// wait: the program's rings fill meanwhile.
 pub trait Tap: Send {
-    /// A process.
+    /// A process image has begun; its index is the number of those before it.
     fn process(&mut self, process: &Process);
     /// The plugins of a process, where they were not known with it.
     fn plugins(&mut self, process: u32, plugins: &[String]);
-    /// A thread.
+    /// A thread has begun; its index is the number of those before it.
     fn thread(&mut self, thread: &Thread);
     /// The name of a thread.
     fn thread_name(&mut self, thread: u32, name: &str);
@@ -20,9 +20,9 @@ pub trait Tap: Send {
     fn object(&mut self, object: &Object);
     /// A name of a process.
     fn name(&mut self, name: &Name);
-    /// A node.
+    /// A frame of stacks, below the frame that called it; its index is the number of those before it.
     fn node(&mut self, node: Node);
-    /// A sample.
+    /// A sample, whose stack is a node that came before.
     fn sample(&mut self, sample: Sample);
     /// Samples that a thread has lost, and their weight.
     fn lost(&mut self, thread: u32, samples: u64, weight: u64);

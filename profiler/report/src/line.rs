@@ -74,7 +74,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// A remark.
+    /// A line that stands for no code: a text in brackets, such as why a stack is truncated.
     pub fn marker(text: String) -> Line {
         Line {
             kind: Kind::Marker,

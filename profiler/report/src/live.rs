@@ -43,7 +43,7 @@ pub struct Row {
 pub struct Tables {
     /// Functions; a recursive one counts once in a stack.
     pub functions: Vec<Row>,
-    /// Threads.
+    /// Threads, by name and id.
     pub threads: Vec<Row>,
     /// Languages; one counts once in a stack.
     pub languages: Vec<Row>,

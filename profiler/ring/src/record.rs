@@ -36,7 +36,7 @@ uunwind_core::numbered! {
 pub struct RecordHeader {
     /// Bytes of the whole record, a multiple of 8, at least 8.
     pub size: u32,
-    /// [`RecordType`].
+    /// Number of a [`RecordType`].
     pub kind: u16,
     /// [`RecordType::Sample`]: the upper bits of the [`Sum`](crate::samples::Sum) of what was coded; otherwise zero.
     pub mark: u16,
@@ -99,7 +99,7 @@ pub struct CopyRecord {
     pub weight: u32,
     /// 1: it stands beside the walked sample of this thread and time, and counts for nothing; else 0.
     pub beside: u16,
-    /// [`SampleKind`].
+    /// Number of a [`SampleKind`].
     pub kind: u8,
     /// `SAMPLE_*` flags, or-ed.
     pub flags: u8,

@@ -217,7 +217,7 @@ impl Printer<'_, '_> {
         }
     }
 
-    /// A remark.
+    /// Adds a line for people, such as that the threads cannot be listed.
     pub fn note(&mut self, text: &str) {
         if self.json {
             self.out.begin("note").with_text("text", text.as_bytes()).end();

@@ -52,9 +52,9 @@ static RECOVERY: Recovery = Recovery::new();
 /// A crash, as the kernel hands it over.
 #[derive(Clone, Copy, Debug)]
 pub struct Crash {
-    /// The signal.
+    /// Number of the signal that would end the program.
     pub signal: c_int,
-    /// Its siginfo.
+    /// Who or what sent it: the handler's second argument, copied.
     pub info: SigInfo,
     /// The interrupted context.
     pub ucontext: *mut u8,

@@ -12,7 +12,7 @@ const BATCH: usize = super::asks::ROOM / 2;
 /// A thread, and what it answered.
 #[derive(Debug)]
 pub struct Thread<'a> {
-    /// Its id.
+    /// Thread id, as gettid(2) has it there.
     pub tid: u32,
     /// Its stack, or why there is none.
     pub stack: Result<Whole<'a>, Refused>,
@@ -95,9 +95,9 @@ pub struct CThread {
     pub name: [u8; 16],
     /// Index of its first word in the request's frames.
     pub first: usize,
-    /// Its words.
+    /// Number of its words there.
     pub words: usize,
-    /// Its frames.
+    /// Number of frames that the words stand for.
     pub count: u32,
     /// Why its stack ended, or is missing.
     pub stop: u16,

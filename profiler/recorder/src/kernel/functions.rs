@@ -7,9 +7,9 @@ use std::io::{self, Read};
 /// A function of the kernel or of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelFunction {
-    /// First address.
+    /// Its first address, in the kernel's address space.
     pub start: u64,
-    /// Its name.
+    /// Its symbol, as `/proc/kallsyms` has it.
     pub name: String,
     /// The module that it belongs to; empty: the kernel itself.
     pub module: String,

@@ -39,7 +39,7 @@ pub enum Ask {
 }
 
 impl Ask {
-    /// The packet.
+    /// The request as it is sent to the helper, in this machine's byte order.
     pub fn packet(self) -> [u8; ASKS] {
         let (kind, stacks, tid, period) = match self {
             Ask::Event { tid, period, stacks } => (1u32, u32::from(stacks), tid, period),

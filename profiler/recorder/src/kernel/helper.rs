@@ -71,7 +71,7 @@ pub struct Helper {
     callers: Vec<Caller>,
 }
 
-/// A connection.
+/// A process that has connected, with the rights that the kernel says it had then.
 struct Caller {
     socket: OwnedFd,
     uid: u32,

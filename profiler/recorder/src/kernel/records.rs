@@ -91,7 +91,7 @@ pub enum SwitchTo {
     Waiting,
 }
 
-/// A record.
+/// A record of an event's ring that the recorder makes use of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PerfRecord {
     /// One sample.

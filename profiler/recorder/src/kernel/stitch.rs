@@ -58,7 +58,7 @@ impl Stitch {
         Stitch { event, join: Join { before, most, unseen, ..Join::default() }, lost: 0, _token: token }
     }
 
-    /// The event.
+    /// The thread's perf event, whose ring the samples come from.
     pub fn event(&self) -> &Event {
         &self.event
     }

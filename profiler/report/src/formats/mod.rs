@@ -59,9 +59,9 @@ pub enum Format {
 /// A format as people choose and use it.
 #[derive(Debug)]
 pub struct Offer {
-    /// The format.
+    /// What [`render`] takes.
     pub format: Format,
-    /// Its name for `-f`.
+    /// What people write after `-f`.
     pub name: &'static str,
     /// The endings of file names that select it.
     pub extensions: &'static [&'static str],

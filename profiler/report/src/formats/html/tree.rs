@@ -8,7 +8,7 @@ use std::hash::Hash;
 pub struct Node {
     /// How many levels its caller is above the node before it.
     pub up: u32,
-    /// The frame.
+    /// Number of its frame; nodes of one function have the same.
     pub frame: u32,
 }
 
