@@ -83,6 +83,8 @@ fn record(session: &CStr) {
     crate::clock::locate();
     crate::copy::locate_main_stack();
     signals::choose(setting.flags);
+    #[cfg(not(feature = "no-libc"))]
+    signals::altstack::look_for_runtimes();
     if !take_signals() {
         crate::ending::end_at_once(process, false);
         return;

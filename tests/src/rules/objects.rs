@@ -2,7 +2,7 @@
 
 use object::elf;
 use object::read::elf::{Dyn, ElfFile64, ProgramHeader};
-use object::{Endianness, Object, ObjectSymbol};
+use object::{Endianness, Object, ObjectSymbol, ObjectSymbolTable, RelocationTarget};
 use std::path::Path;
 
 /// What an object contains.
@@ -16,6 +16,8 @@ pub struct Facts {
     pub exports: Vec<String>,
     /// Symbols that it takes from others.
     pub undefined: Vec<String>,
+    /// Symbols that it defines, and which another object's definition would replace in its own code.
+    pub replaceable: Vec<String>,
     /// Whether it has thread-local variables.
     pub tls: bool,
     /// Whether all its symbols are bound when it is loaded, and none on first use.
@@ -63,6 +65,14 @@ fn parse(data: &[u8]) -> object::Result<Facts> {
             facts.undefined.push(name);
         } else if symbol.is_global() {
             facts.exports.push(name);
+        }
+    }
+    let symbols = file.dynamic_symbol_table();
+    for (_, relocation) in file.dynamic_relocations().into_iter().flatten() {
+        let RelocationTarget::Symbol(index) = relocation.target() else { continue };
+        let Some(symbol) = symbols.as_ref().and_then(|symbols| symbols.symbol_by_index(index).ok()) else { continue };
+        if !symbol.is_undefined() {
+            facts.replaceable.push(symbol.name()?.to_owned());
         }
     }
     facts.exports.sort();
@@ -130,6 +140,7 @@ pub fn violations(facts: &Facts, policy: &Policy<'_>) -> Vec<String> {
         forbidden(u) && !excused || !(policy.may_use)(u)
     });
     wrong.extend(used.map(|u| format!("uses {u}")));
+    wrong.extend(facts.replaceable.iter().map(|name| format!("a program that defines {name} replaces it")));
     if facts.tls {
         wrong.push("has thread-local variables".into());
     }
@@ -174,7 +185,8 @@ mod tests {
     #[test]
     fn each_breach_is_named() {
         let source = "#include <stdlib.h>\n#include <math.h>\n__thread int state;\n\
-            void *extra(void *old) { free(old); state += rand() + (int)sin(state); return malloc(state); }";
+            int own(int x) { return x; }\n\
+            void *extra(void *old) { free(old); state += own(rand()) + (int)sin(state); return malloc(state); }";
         let wrong = check(source, &["-Wl,-z,lazy", "-Wl,-soname,libbad.so", "-Wl,-z,execstack", "-lm"]);
         for breach in [
             "soname",
@@ -184,6 +196,7 @@ mod tests {
             "uses malloc",
             "uses free",
             "uses rand",
+            "a program that defines own replaces it",
             "thread-local",
             "not bound",
             "executable",

@@ -12,6 +12,12 @@
 //! Go program handles the sampling signal so, too; a Go library handles only a few signals, among them SIGURG, which
 //! preempts goroutines and which other programs do not handle on an alternate stack. From such an installation on, the
 //! sampling handler runs on alternate stacks as well.
+//!
+//! So it does from the start in programs of two more runtimes that run code on small stacks and give each thread an
+//! alternate one. Erlang's defines sigaction itself, so that no handler lacks SA_ONSTACK
+//! ([sys_signal_stack.c](https://github.com/erlang/otp/blob/OTP-27.0/erts/emulator/sys/unix/sys_signal_stack.c)); that
+//! of OCaml 5 has its functions on fibers
+//! ([fiber.c](https://github.com/ocaml/ocaml/blob/5.2.0/runtime/fiber.c)).
 
 use super::dispositions::{self, Disposition};
 use super::{bit, field, noted, sampling};
@@ -38,6 +44,18 @@ static NEEDED: AtomicBool = AtomicBool::new(false);
 /// disposition of that signal.
 pub fn is_needed() -> bool {
     NEEDED.load(Ordering::Relaxed)
+}
+
+/// Looks at the start whether the program is one of a runtime with small stacks.
+#[cfg(not(feature = "no-libc"))]
+pub fn look_for_runtimes() {
+    // SAFETY: the program's search order, NUL-terminated names.
+    let [actions, fibers] =
+        [c"sigaction", c"caml_alloc_main_stack"].map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
+    let own = super::interpose::sigaction as *const () as usize;
+    if actions as usize != own || !fibers.is_null() {
+        NEEDED.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Size in bytes of the signal frame that contains this ucontext, and so of the next one on this thread. `None`: the

@@ -10,7 +10,7 @@ pub mod deferred;
 pub mod deliver;
 pub mod dispositions;
 pub mod faults;
-mod interpose;
+pub mod interpose;
 pub mod masks;
 mod noted;
 pub mod returned;
