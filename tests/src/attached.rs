@@ -19,16 +19,25 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Starts it, and waits until the recording has begun: then its file has a name.
+    /// Starts one from outside, and waits until the recording has begun: then its file has a name.
     pub fn begin(scratch: &Path, pid: u32, options: &[&str]) -> Attached {
         Attached::begin_as(scratch, pid, options, |_| ())
     }
 
     /// The same, with changes to the command.
     pub fn begin_as(scratch: &Path, pid: u32, options: &[&str], change: impl FnOnce(&mut Command)) -> Attached {
+        Attached::start(scratch, pid, &[&["--remote"], options].concat(), change)
+    }
+
+    /// As `begin`, by a sampler in the process.
+    pub fn begin_inside(scratch: &Path, pid: u32, options: &[&str]) -> Attached {
+        Attached::start(scratch, pid, options, |_| ())
+    }
+
+    fn start(scratch: &Path, pid: u32, options: &[&str], change: impl FnOnce(&mut Command)) -> Attached {
         let file = scratch.join("recording.uu");
         let _ = std::fs::remove_file(&file);
-        let mut command = uu::command(scratch, &["record", "--remote", "-p"]);
+        let mut command = uu::command(scratch, &["record", "-p"]);
         command.arg(pid.to_string()).args(options).arg("-o").arg(&file);
         // Programs that a shell has put into the background ignore SIGINT, and so would this one.
         // SAFETY: the call is async-signal-safe.

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use uunwind_recording::{EndCause, Recording, FROM_INSIDE, FROM_OUTSIDE};
-use uunwind_tests::attached::{known, program, CHAINS};
+use uunwind_tests::attached::{known, program, Attached, CHAINS};
 use uunwind_tests::looks::Looks;
 use uunwind_tests::running::{all_sleep, wait_for, Running};
 use uunwind_tests::samples::Sample;
-use uunwind_tests::{compile, interpreters, paths, process, uu};
+use uunwind_tests::{compile, interpreters, paths, process, registered, uu};
 
 fn command(scratch: &Path, pid: u32, options: &[&str]) -> Command {
-    let mut command = uu::command(scratch, &["record", "--inject", "-p"]);
+    let mut command = uu::command(scratch, &["record", "-p"]);
     command.arg(pid.to_string()).args(options).arg("-o").arg(scratch.join("recording.uu"));
     command
 }
@@ -95,23 +95,102 @@ fn a_process_that_starts_a_child_is_waited_for() {
     assert_eq!(running.end(), Some(0));
 }
 
-/// exec takes the sampler away with all other memory: the recording ends by itself, and says so; the program goes on.
+/// exec takes the sampler away with all other memory: the new program gets another one.
 #[test]
-fn exec_ends_the_recording_with_a_clear_line() {
+fn a_program_that_calls_exec_is_followed() {
     let (scratch, program) = program("inject-exec", &[]);
     let script = "echo ready; read line; exec \"$0\"";
     let mut running = Running::ready(Command::new("bash").args(["-c", script]).arg(&program));
-    let child = command(&scratch, running.pid(), &[]).stderr(Stdio::piped()).spawn().expect("uu");
-    let file = scratch.join("recording.uu");
-    wait_for("the recording", || file.is_file());
+    let attached = Attached::begin_inside(&scratch, running.pid(), &[]);
     running.say("go");
     assert_eq!(running.line(), "ready");
-    let out = child.wait_with_output().expect("its end");
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert_eq!(out.status.code(), Some(0), "{said}");
-    assert!(said.contains("the process has called exec") && said.contains("without --inject"), "{said}");
+    let file = scratch.join("recording.uu");
+    wait_for("samples of the second image", || {
+        // It may be empty still.
+        Recording::read(&file).is_ok_and(|recording| {
+            let of = |thread: u32| recording.threads.get(thread as usize).map(|thread| thread.process);
+            recording.samples.iter().filter(|sample| of(sample.thread) == Some(1)).count() > 10
+        })
+    });
+    attached.signal(libc::SIGTERM);
+    let (recording, samples, summary) = attached.end();
+    assert!(is_from_inside(&recording) && summary.contains("1 more programs were sampled"), "{summary}");
     assert!(!Looks::of(running.pid()).has_sampler());
     assert_eq!(running.end(), Some(0), "a wait was interrupted");
+    assert_eq!(recording.processes.len(), 2, "{summary}");
+    for sample in samples.iter().filter(|sample| !known(sample, &CHAINS.concat()).is_empty()) {
+        assert!(sample.complete(), "{}", sample.text());
+    }
+    assert!(samples.iter().any(|sample| known(sample, &["spins", "in_loop"]) == ["spins", "in_loop"]), "{summary}");
+}
+
+/// A program that begins again and again, each time as soon as it can.
+#[test]
+fn programs_that_end_in_exec_at_any_moment_live_on() {
+    /// The script computes, and begins again as another program, this number of times.
+    const TIMES: usize = 12;
+    let scratch = paths::scratch("inject-execs");
+    let script = scratch.join("again.sh");
+    let text = "[ \"$1\" = 12 ] && echo ready && read line\n\
+                for ((n = RANDOM * 8; n > 0; n--)); do :; done\n\
+                [ \"$1\" -gt 0 ] && exec bash \"$0\" $(($1 - 1))\nexit 0\n";
+    std::fs::write(&script, text).expect("scratch");
+    let mut running = Running::ready(Command::new("bash").arg(&script).arg(TIMES.to_string()));
+    let attached = Attached::begin_inside(&scratch, running.pid(), &["-r", "999"]);
+    running.say("go");
+    assert_eq!(running.end(), Some(0));
+    let (recording, _, summary) = attached.end();
+    assert!((2..=TIMES + 1).contains(&recording.processes.len()), "{} images\n{summary}", recording.processes.len());
+    assert_eq!(recording.end.expect("an end").cause, EndCause::ProgramEnded, "{summary}");
+}
+
+/// Where the new program cannot have one, the recording ends, and says why.
+#[test]
+fn exec_of_a_program_without_a_loader_ends_the_recording() {
+    let (scratch, program) = program("inject-exec-static", &["-static"]);
+    let script = "echo ready; read line; for ((n = 0; n < 300000; n++)); do :; done; exec \"$0\"";
+    let mut running = Running::ready(Command::new("bash").args(["-c", script]).arg(&program));
+    let attached = Attached::begin_inside(&scratch, running.pid(), &[]);
+    running.say("go");
+    assert_eq!(running.line(), "ready");
+    let (_, _, said) = attached.end();
+    for part in ["the process has called exec", "no loader of glibc", "again with --remote"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(running.end(), Some(0), "a wait was interrupted");
+}
+
+/// A sampler in a process knows nothing of code that it registers: such processes are recorded from outside.
+#[test]
+fn processes_with_registered_code_are_recorded_from_outside() {
+    let scratch = paths::scratch("inject-registered");
+    let kinds = ["windows of uu.h", "objects in GDB's JIT interface"];
+    for ((program, ways), kind) in registered::programs(&scratch).into_iter().zip(kinds) {
+        let mut running = Running::start(Command::new(&program).arg("spin"));
+        ways.iter().for_each(|_| drop(running.line()));
+        assert_eq!(running.line(), "ready");
+        let (recording, _, stderr) = record(&scratch, running.pid(), &["-d", "0.2"]);
+        assert!(declined(&recording).contains(&format!("it has registered {kind}")), "{stderr}");
+        assert_eq!(running.end(), Some(0));
+    }
+    let program = compile::gcc(&scratch, "registers", &["native/registers.c"], &["-pthread"]);
+    let mut running = Running::ready(&mut Command::new(&program));
+    running.say("register");
+    assert_eq!(running.line(), "done");
+    let (recording, _, stderr) = record(&scratch, running.pid(), &["-d", "0.2"]);
+    assert!(declined(&recording).contains("it has registered unwind data with __register_frame"), "{stderr}");
+    running.say("forget");
+    assert_eq!(running.line(), "done");
+    let attached = Attached::begin_inside(&scratch, running.pid(), &[]);
+    running.say("register");
+    assert_eq!(running.line(), "done");
+    let file = scratch.join("recording.uu");
+    wait_for("a sample", || Recording::read(&file).is_ok_and(|recording| !recording.samples.is_empty()));
+    attached.signal(libc::SIGTERM);
+    let (recording, _, stderr) = attached.end();
+    assert!(is_from_inside(&recording), "{stderr}");
+    assert!(stderr.contains("has registered unwind data with __register_frame meanwhile"), "{stderr}");
+    assert_eq!(running.end(), Some(0));
 }
 
 /// Threads wait in forty kinds of system calls and more, those among them that any stop ends with EINTR: none notices

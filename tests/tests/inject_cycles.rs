@@ -28,7 +28,7 @@ fn is_here(program: &str, argument: &str) -> bool {
 /// Records the process once, from inside. False: it has ended.
 #[track_caller]
 fn cycle(scratch: &Path, pid: u32) -> bool {
-    let mut command = uu::command(scratch, &["record", "--inject", "-d", "0.05", "-r", "997", "-p"]);
+    let mut command = uu::command(scratch, &["record", "-d", "0.05", "-r", "997", "-p"]);
     command.arg(pid.to_string()).arg("-o").arg(scratch.join("cycle.uu"));
     let out = process::run(&mut command, scratch, uu::LIMIT);
     if !Path::new(&format!("/proc/{pid}/root")).exists() {

@@ -41,12 +41,9 @@ pub struct Options {
     /// With --mode wall: show threads, too, that did nothing but wait in one place
     #[arg(short, long)]
     idle: bool,
-    /// With -p: put nothing into the process, and stop its running threads shortly for each sample; the default
+    /// With -p: put no sampler into the process, but stop its running threads shortly for each sample
     #[arg(long)]
     remote: bool,
-    /// With -p: put a sampler into the process while it is recorded, which costs it less; young, see docs/limits.md
-    #[arg(long, conflicts_with = "remote")]
-    inject: bool,
     /// End the recording after this time; the program runs on, and uu waits for it, except with -p
     #[arg(short, long, value_name = "SECONDS", allow_negative_numbers = true)]
     duration: Option<OsString>,
@@ -126,10 +123,10 @@ A summary goes to standard error; the program's own output is left alone.
 Ctrl-C ends the program as usual, and the recording with it. SIGTERM to uu is passed on to the program. Once the program
 has ended, either leaves the functions that are not named yet without names. With -p, either ends the recording alone.
 
-With -p, nothing enters the process: a thread that has used a period of CPU time is stopped for its sample, mostly for
-less than a millisecond, if it is found running then. With --inject, uu puts a sampler into the process and takes it out
-again, where that can be: the program's own calls, locks and signals are left alone. The summary says which way was
-taken, and why.
+With -p, uu puts a sampler into the process and takes it out again: the program's own calls, locks and signals are left
+alone. Where that cannot be, and with --remote, -s or --mode wall, nothing enters it: a thread that has used a period of
+CPU time is stopped for its sample, mostly for less than a millisecond, if it is found running then. The summary says
+which way was taken, and why.
 
 With --mode wall, threads that wait are sampled, too: each sample shows its thread running, or waiting and in which
 system call. Running threads sample themselves as ever. A waiting one is looked at from outside once for each call that
@@ -167,9 +164,7 @@ pub struct Arguments {
     pub pid: Option<u32>,
     /// Its children are recorded, too.
     pub subprocesses: bool,
-    /// A sampler may be put into that process.
-    pub inject: bool,
-    /// It was said that nothing may.
+    /// No sampler may be put into that process.
     pub remote: bool,
     /// Time after which the recording ends.
     pub duration: Option<Duration>,
@@ -247,7 +242,7 @@ impl Arguments {
             return Err(Failure::new(text));
         }
         if options.pid.is_some() && options.unwind != "live" {
-            let text = "--unwind takes a PROGRAM: a running process (-p) is sampled from outside, and walked at once";
+            let text = "--unwind takes a PROGRAM: a running process (-p) is walked at once";
             return Err(Failure::new(text));
         }
         if options.pid.is_some() && options.explicit {
@@ -258,19 +253,12 @@ impl Arguments {
                         --no-children is given";
             return Err(Failure::new(text));
         }
-        if options.inject && options.subprocesses {
-            let text = "--inject puts a sampler into one process, and -s is about its children: leave one of them out";
-            return Err(Failure::new(text));
-        }
-        for (given, option) in [(options.remote, "--remote"), (options.inject, "--inject")] {
-            if options.pid.is_none() && given {
-                return Err(Failure::new(format!("{option} takes a running process: give it with -p PID")));
-            }
+        if options.pid.is_none() && options.remote {
+            return Err(Failure::new("--remote takes a running process: give it with -p PID"));
         }
         Ok(Arguments {
             pid: options.pid.as_ref().map(|pid| options::pid(pid, "-p")).transpose()?,
             subprocesses: options.subprocesses,
-            inject: options.inject,
             remote: options.remote,
             rate: options::rate(&options.rate)?,
             every: options.every.as_ref().map(options::every).transpose()?,
@@ -395,12 +383,8 @@ mod tests {
     #[test]
     fn a_process_stands_in_place_of_the_program() {
         let a = parsed(&["-p", "7", "-d", "2", "--remote"]).expect("valid");
-        assert_eq!((a.pid, a.remote, a.inject, a.command.len()), (Some(7), true, false, 0));
+        assert_eq!((a.pid, a.remote, a.command.len()), (Some(7), true, 0));
         for bad in [&["-p", "7", "prog"][..], &["-p", "0"], &["-p", "-1"], &["-p", "x"], &["--remote", "prog"]] {
-            assert!(parsed(bad).is_err(), "{bad:?}");
-        }
-        assert!(parsed(&["-p", "7", "--inject"]).expect("valid").inject);
-        for bad in [&["--inject", "prog"][..], &["-p", "7", "--inject", "--remote"]] {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }
         let error = parsed(&["-p", "7", "--unwind", "offline"]).expect_err("it needs a handler");

@@ -5,19 +5,24 @@ use super::{begun, finish, snapshot, Shown, NAMING_SERVER, PLUGIN_SERVER};
 use crate::exit::Failure;
 use crate::{layout, save};
 use std::ffi::OsString;
-use std::path::PathBuf;
 use uunwind_built_in::HALVES;
-use uunwind_loader::{Analysers, ENV_PLUGINS};
+use uunwind_loader::ENV_PLUGINS;
+use uunwind_recorder::Outcome;
+use uunwind_recording::Recording;
 use uunwind_remote::inject::record::Refusal;
+use uunwind_remote::inject::Declined;
 use uunwind_remote::record::Event;
 use uunwind_remote::{inject, record, Attach, AttachError, Plugins};
 use uunwind_ring::{FLAG_AWAITING, FLAG_WALL};
 use uunwind_tables_build::Cache;
 
 /// How the process is recorded.
-const INSIDE: &str = "by a sampler in the process, as --inject asks";
+const INSIDE: &str = "by a sampler in the process";
 /// See `INSIDE`.
 pub const OUTSIDE: &str = "by short stops of its threads";
+
+/// What came of a recording.
+type Recorded = (Outcome, Option<Recording>);
 
 /// Records the process; returns the exit code.
 pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failure> {
@@ -47,25 +52,28 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
         Event::Over => {}
         Event::Naming(progress) => shown.naming(progress),
     };
-    let declined = if !arguments.inject {
-        None
+    let asked = |option: &str| Some(format!("{OUTSIDE}, as {option} asks"));
+    let outside = if arguments.remote {
+        asked("--remote")
+    } else if arguments.subprocesses {
+        asked("-s")
     } else if arguments.flags & FLAG_WALL != 0 {
-        Some("threads that wait are looked at from outside (--mode wall)".to_owned())
+        asked("--mode wall")
     } else {
-        let (object, analysers) = inside()?;
-        match inject::record::record(&attach, &object, analysers, |event| show(event, INSIDE)) {
+        None
+    };
+    attach.why = match outside {
+        Some(why) => why,
+        None => match inside(&attach, |event| show(event, INSIDE))? {
             Ok((outcome, recording)) => return Ok(finish::attached(&outcome, recording, arguments, places)),
             Err(Refusal::Never(error)) => {
                 places.clean_up();
                 return Err(refused(error));
             }
-            Err(Refusal::Declined(declined)) => Some(declined.why),
-        }
-    };
-    attach.why = match declined {
-        Some(why) => format!("{OUTSIDE}; no sampler was put into it, since {why}"),
-        None if arguments.remote => format!("{OUTSIDE}, as --remote asks"),
-        None => format!("{OUTSIDE}, as always without --inject"),
+            Err(Refusal::Declined(declined)) => {
+                format!("{OUTSIDE}; no sampler was put into it, since {}", declined.why)
+            }
+        },
     };
     let (mut plugins, _) = prepare()?;
     let recorded = record(&attach, &mut plugins, &Cache::of_user(), |event| show(event, &attach.why));
@@ -83,12 +91,17 @@ fn namer() -> Result<Vec<OsString>, Failure> {
     Ok(vec![layout::find()?.command.into_os_string(), NAMING_SERVER.into()])
 }
 
-/// The sampler, and the plugins' analyse halves. Of the plugins, it has uu's own.
-fn inside() -> Result<(PathBuf, Analysers), Failure> {
+/// Records the process by a sampler in it, which has uu's own plugins.
+fn inside(attach: &Attach, show: impl FnMut(Event<'_>)) -> Result<Result<Recorded, Refusal>, Failure> {
     let layout = layout::find()?;
     let launcher = vec![layout.command.into_os_string(), PLUGIN_SERVER.into()];
-    let found = uunwind_loader::find(&layout.plugins, None, launcher);
-    Ok((layout.inject, found.analysers))
+    let found = uunwind_loader::find(&layout.plugins, std::env::var_os(ENV_PLUGINS).as_deref(), launcher);
+    let foreign = found.plugins.iter().find(|plugin| !plugin.built_in).map(|plugin| &plugin.path);
+    if let Some(path) = foreign.or(found.troubles.first().map(|(path, _)| path)) {
+        let why = format!("{} is not one of uu's own plugins, and is called from outside only", path.display());
+        return Ok(Err(Refusal::Declined(Declined { why })));
+    }
+    Ok(inject::record::record(attach, &layout.inject, found.analysers, show))
 }
 
 /// The plugins that are called here, and the command that names functions.

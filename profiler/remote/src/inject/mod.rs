@@ -6,21 +6,27 @@
 //! dynamic loader is called.
 //!
 //! ```text
-//! borrow  a thread makes system calls for us, and goes on where it was, whatever becomes of uu
-//! place   what is found out about the process before, and why it will not do
-//! image   the sampler's object
-//! leave   the sampler is taken out, this uu's or one that an earlier uu has left
-//! record  a recording by such a sampler
+//! borrow         a thread makes system calls for us, and goes on where it was, whatever becomes of uu
+//! place          what is found out about the process before, and why it will not do
+//! registrations  code that it has registered, which a sampler would not see
+//! image          the sampler's object
+//! leave          the sampler is taken out, this uu's or one that an earlier uu has left
+//! threads        the process's threads get their timers
+//! follow         after an exec, another sampler
+//! record         a recording by such a sampler
 //! ```
 //!
 //! While it is there, a process has: a handler for SIGSTKFLT; a CPU timer for each thread; these mappings, which
 //! children do not inherit. No file stays open.
 
 mod borrow;
+mod follow;
 mod image;
 mod leave;
 mod place;
 pub mod record;
+mod registrations;
+mod threads;
 
 use crate::memory::Memory;
 use crate::threads::tids;

@@ -1,10 +1,12 @@
 //! What is found out about a process before a sampler is put into it: code of its own that is used, and why it will not
 //! do.
 
+use super::registrations::registered;
 use super::Declined;
 use crate::memory::Memory;
 use crate::threads::tids;
 use crate::waits::{self, Registers};
+use object::elf;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use uunwind_elf::maps::{self, Mapping};
@@ -66,10 +68,9 @@ impl Code {
 
     /// Searches libc, then all code of files.
     pub fn find(memory: &Memory, mappings: &[Mapping]) -> Option<Code> {
-        let is_libc = |m: &&Mapping| m.name.windows(6).any(|part| part == b"/libc." || part == b"/libc-");
         let code = || mappings.iter().filter(|m| m.is_executable() && m.inode != 0);
         let (mut call_and_return, mut restore, mut left) = (None, None, SEARCHED);
-        for mapping in code().filter(is_libc).chain(code()) {
+        for mapping in code().filter(|m| is_libc(m)).chain(code()) {
             let mut at = mapping.start;
             while at < mapping.end && left > 0 {
                 let mut bytes = vec![0; PART.min((mapping.end - at) as usize)];
@@ -114,19 +115,65 @@ impl Place {
         if let Some(why) = thread_that_forbids(pid, signal) {
             return Err(why);
         }
-        let mappings: Vec<Mapping> = maps::of(pid).map_err(|error| Declined::new(&error.to_string()))?.collect();
+        let read = || maps::of(pid).map_err(|error| Declined::new(&error.to_string()));
+        let mut mappings: Vec<Mapping> = read()?.collect();
         let Some(program) = program(pid, &mappings) else { return no("its program's file cannot be read") };
         if program.0.is_go() {
             return no("it is a Go program, whose goroutines have no stack for a signal's frame");
         }
+        if program.0.symbol("sigaction").is_some() {
+            return no(
+                "it defines sigaction itself, as Erlang's runtime does, whose code has no stack for a signal's frame",
+            );
+        }
+        if program.0.any_symbol("caml_alloc_main_stack").is_some() {
+            return no("it is a program of OCaml 5, whose functions have no stack for a signal's frame");
+        }
         let Some(find_object) = find_object(pid, &mappings) else {
             return no("it has no loader of glibc 2.35 or later, which finds a sampler's objects (static programs and musl have none)");
         };
-        let Some(code) = Code::find(&Memory::of(pid), &mappings) else {
+        let (memory, begun) = (Memory::of(pid), Instant::now());
+        while !is_started(&memory, &mappings, &program.0, program.1.start) {
+            if begun.elapsed() >= LONGEST {
+                return no("its dynamic loader was at work whenever that was looked at");
+            }
+            std::thread::sleep(BETWEEN);
+            mappings = read()?.collect();
+        }
+        if let Some(kind) = registered(pid) {
+            let why = format!("it has registered {kind}, which a sampler in it does not see");
+            return Err(Declined { why });
+        }
+        let Some(code) = Code::find(&memory, &mappings) else {
             return no("its C library has not the instructions that a call into it takes");
         };
         Ok(Place { code, find_object, program: program.1 })
     }
+}
+
+fn is_libc(mapping: &Mapping) -> bool {
+    mapping.name.windows(6).any(|part| part == b"/libc." || part == b"/libc-")
+}
+
+/// Whether the dynamic loader has mapped and relocated what the program needs: before, it has no list of objects in
+/// which a sampler could look. `start`: where the program's first byte lies. The loader says so in its `r_debug`
+/// (`elf/link.h` of glibc), to which the program's `DT_DEBUG` leads.
+fn is_started(memory: &Memory, mappings: &[Mapping], program: &Image, start: u64) -> bool {
+    const ENTRIES: u64 = 512;
+    let bias = crate::objects::bias(program, start);
+    let (Some(bias), Some(dynamic)) = (bias, program.segment(elf::PT_DYNAMIC)) else { return true };
+    let word = |address: u64| {
+        let mut word = [0; 8];
+        memory.read_now(address, &mut word).then(|| u64::from_le_bytes(word))
+    };
+    let entry = |index: u64| bias.wrapping_add(dynamic.address).wrapping_add(16 * index);
+    let mut entries = (0..ENTRIES.min(dynamic.memory_size / 16)).map(entry);
+    let Some(entry) = entries.find(|at| word(*at) == Some(elf::DT_DEBUG as u64)) else { return true };
+    let Some(debug) = word(entry.wrapping_add(8)).filter(|debug| *debug != 0) else { return false };
+    // The list of objects, and the state: 0 is RT_CONSISTENT.
+    let (list, state) = (word(debug.wrapping_add(8)), word(debug.wrapping_add(24)));
+    let is_consistent = state.is_some_and(|state| state as u32 == 0);
+    list.is_some_and(|list| list != 0) && is_consistent && mappings.iter().any(is_libc)
 }
 
 /// Whether all threads block a signal. All signals are blocked for a moment by posix_spawn(3) and pthread_create(3).
@@ -218,7 +265,8 @@ pub fn in_order(pid: u32) -> Vec<u32> {
     tids
 }
 
-fn file_of(pid: u32, mapping: &Mapping) -> Option<Image> {
+/// The file of a mapping, if it is the very one that is mapped.
+pub fn file_of(pid: u32, mapping: &Mapping) -> Option<Image> {
     let exact = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));
     let mut path = format!("/proc/{pid}/root").into_bytes();
     path.extend_from_slice(&mapping.name);

@@ -1,18 +1,19 @@
 //! A recording of a running process by a sampler that was put into it.
 
-use super::{place, Declined, Injected, Memories, SIGNAL};
-use crate::clocks::Clock;
+use super::follow::Followed;
+use super::registrations::registered;
+use super::threads::{Threads, THREADS};
+use super::{Declined, Memories};
 use crate::dump::exe;
-use crate::prepared::Image;
 use crate::record::{not_recorded, report, settings, Attach, AttachError, Event};
 use crate::refusal::check;
 use crate::threads::{children, tids};
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use uunwind_elf::maps;
 use uunwind_loader::Analysers;
@@ -30,12 +31,8 @@ use uunwind_tables_build::Cache;
 
 /// Time between passes over the rings, in ms.
 const INTERVAL: u32 = 10;
-/// Time between looks for new threads, and for those that have ended.
-const THREADS: Duration = Duration::from_millis(40);
 /// Time between checks for processes and threads that are gone, and between writes to the file.
 const SECOND: Duration = Duration::from_secs(1);
-/// CPU time that passed unsampled is reported from this share of the whole on, and from this time on, in ns.
-const MISSED: (f64, u64) = (0.05, 50_000_000);
 /// At most this number of files is analysed before the first sample.
 const FILES: usize = 4096;
 
@@ -51,95 +48,6 @@ pub enum Refusal {
 impl From<AttachError> for Refusal {
     fn from(error: AttachError) -> Refusal {
         Refusal::Never(error)
-    }
-}
-
-/// The threads of the process, as they were last seen.
-#[derive(Default)]
-struct Threads {
-    known: HashMap<u32, Known>,
-    /// CPU time of sampled threads that have ended, in ns.
-    ended: u64,
-    /// Threads that block the sampler's signal, or have a filter of system calls.
-    blocking: u32,
-    /// Threads that got no timer.
-    refused: u32,
-}
-
-struct Known {
-    inner: u32,
-    clock: Option<Clock>,
-    /// CPU time when it got its timer, and as last seen, in ns.
-    from: u64,
-    used: u64,
-    armed: bool,
-    /// Number of looks at which it blocked the signal.
-    blocked: u32,
-}
-
-impl Threads {
-    /// Arms threads that were there at the last look already; with `all`, new ones, too.
-    fn look(&mut self, pid: u32, injected: &mut Injected, all: bool) -> Result<(), super::Trouble> {
-        let now = tids(pid).unwrap_or_default();
-        let mut new = Vec::new();
-        for tid in &now {
-            if let Some(known) = self.known.get_mut(tid) {
-                let used = known.clock.as_ref().and_then(Clock::used);
-                known.used = used.unwrap_or(known.used);
-                if !known.armed {
-                    new.push(*tid);
-                }
-                continue;
-            }
-            let clock = Clock::of(pid, *tid, self.known.len() < 256).ok();
-            let used = clock.as_ref().and_then(Clock::used).unwrap_or(0);
-            let inner = place::inner_id(pid, *tid);
-            self.known.insert(*tid, Known { inner, clock, from: used, used, armed: false, blocked: 0 });
-            if all {
-                new.push(*tid);
-            }
-        }
-        let gone: Vec<u32> = self.known.keys().filter(|tid| !now.contains(tid)).copied().collect();
-        let mut forget = Vec::new();
-        for tid in gone {
-            let Some(known) = self.known.remove(&tid) else { continue };
-            if known.armed {
-                self.ended += known.used.saturating_sub(known.from);
-                forget.push(known.inner);
-            }
-        }
-        let (mut blocking, mut free) = (Vec::new(), Vec::new());
-        for tid in new {
-            let Some(known) = self.known.get_mut(&tid) else { continue };
-            if !place::blocks(pid, tid, SIGNAL) && !place::filters(pid, tid) {
-                free.push(tid);
-            } else if known.blocked + 1 < place::LOOKS {
-                // It may do so for a moment only, and is looked at again.
-                known.blocked += 1;
-            } else {
-                blocking.push(tid);
-            }
-        }
-        let new = free;
-        self.blocking += blocking.len() as u32;
-        let failed = if new.is_empty() && forget.is_empty() { Vec::new() } else { injected.arm(&new, &forget)? };
-        for tid in new.iter().chain(&blocking) {
-            if let Some(known) = self.known.get_mut(tid) {
-                known.armed = true;
-                if failed.contains(tid) || blocking.contains(tid) {
-                    // Looked at as one of which no time is sampled.
-                    (known.clock, known.from) = (None, known.used);
-                }
-            }
-        }
-        self.refused += failed.len() as u32;
-        Ok(())
-    }
-
-    /// CPU time of sampled threads since they have their timers, in ns.
-    fn sampled(&self) -> u64 {
-        let used = |known: &Known| known.used.saturating_sub(known.from);
-        self.ended + self.known.values().filter(|known| known.armed).map(used).sum::<u64>()
     }
 }
 
@@ -164,9 +72,7 @@ pub fn record(
     })?;
     let languages = analysers.languages();
     let mut objects = Objects::new(Cache::of_user(), analysers);
-    let image = Image::of(pid);
-    let begun = Injected::begin(pid, object, attach.rate, attach.flags | uunwind_ring::FLAG_NO_CHILDREN);
-    let (mut injected, Memories { session, mut facts }) = begun.map_err(Refusal::Declined)?;
+    let (mut inside, Memories { session, mut facts }) = Followed::begin(attach, object).map_err(Refusal::Declined)?;
     // From here on, whatever happens, the sampler is taken out.
     analyse(pid, &mut objects, &mut facts);
     let files = output.file().and_then(|file| Ok((file.try_clone()?, file)));
@@ -174,12 +80,12 @@ pub fn record(
     let ((file, kept), path) = match opened {
         Ok(opened) => opened,
         Err(error) => {
-            injected.leave(&facts);
+            inside.leave(&facts);
             return Err(unwritable(&error).into());
         }
     };
     if let Some(signal) = interrupted() {
-        injected.leave(&facts);
+        inside.leave(&facts);
         return Err(AttachError::Interrupted(signal).into());
     }
     let settings = settings(attach);
@@ -188,27 +94,44 @@ pub fn record(
     event(Event::Begun(&settings.command, &path));
     let survey = Survey::new(pid, PathBuf::new(), true);
     let mut drain = Drain::new(session, facts, objects, writer, survey);
-    let mut threads = Threads::default();
+    let (mut threads, mut without_block) = (Threads::default(), 0);
     let mut notes = Vec::new();
     let mut snapshots = Snapshots::new(attach.every);
     let cpu_before = machine::exact_cpu_of(pid).unwrap_or(0);
     let mut cpu = cpu_before;
     let start = Instant::now();
-    let (mut looked, mut second) = (None::<Instant>, start);
+    let (mut looked, mut second, mut is_new) = (None::<Instant>, start, true);
     let cause = loop {
         if looked.is_none_or(|looked| looked.elapsed() >= THREADS) {
             cpu = machine::exact_cpu_of(pid).map_or(cpu, |now| now.max(cpu));
-            if Image::of(pid) != image && !exe(pid).is_empty() {
-                let why = "the recording ended early: the process has called exec, which takes the sampler away. \
-                           Record it again, or without --inject, which follows it";
-                notes.push(why.to_owned());
-                break EndCause::Asked;
+            match inside.look() {
+                Ok(None) => {}
+                Ok(Some(Memories { session, mut facts })) => {
+                    drain.pass(false);
+                    if facts.take_over(&drain.facts).is_err() {
+                        notes.push("no room for what is known of the objects before an exec".to_owned());
+                    }
+                    analyse(pid, &mut drain.objects, &mut facts);
+                    without_block += threads_without_block(&drain);
+                    drain.go_on_in(session, facts);
+                    threads.forget();
+                    is_new = true;
+                }
+                // It may just have ended.
+                Err(_) if tids(pid).is_err() => {}
+                Err(Declined { why }) => {
+                    notes.push(format!(
+                        "the recording ended early: the process has called exec, and no sampler was put into the new \
+                         program, since {why}. Record it again with --remote, which follows it from outside"
+                    ));
+                    break EndCause::Asked;
+                }
             }
-            if let Err(trouble) = threads.look(pid, &mut injected, looked.is_none()) {
-                let lives = tids(pid).is_ok();
-                if lives && looked.is_none() {
+            if let Some(injected) = inside.injected() {
+                if let (Err(trouble), true) = (threads.look(pid, injected, is_new), is_new && tids(pid).is_ok()) {
                     notes.push(format!("threads could not be given timers: {}", Declined::from(trouble).why));
                 }
+                is_new = false;
             }
             looked = Some(Instant::now());
         }
@@ -242,26 +165,30 @@ pub fn record(
     event(Event::Over);
     cpu = machine::exact_cpu_of(pid).map_or(cpu, |now| now.max(cpu));
     let left = if cause == EndCause::ProgramEnded { Vec::new() } else { children(pid) };
-    let (stood, borrowed) = (injected.stood, injected.borrowed);
-    for known in threads.known.values_mut() {
-        known.used = known.clock.as_ref().and_then(Clock::used).unwrap_or(known.used);
-    }
-    let stays = injected.leave(&drain.facts);
+    let since = if cause == EndCause::ProgramEnded { None } else { registered(pid) };
+    let ((stood, borrowed), programs) = (inside.costs(), inside.programs);
+    threads.end();
+    let stays = inside.leave(&drain.facts);
     drain.pass(false);
     child::forget_interrupt();
     let cpu_used = cpu.saturating_sub(cpu_before);
     notes.insert(0, how(attach, borrowed, stood));
     notes.extend(stays);
-    notes.extend(losses(&threads, cpu_used));
+    notes.extend(threads.losses(cpu_used));
+    notes.extend(since.map(|kind| {
+        format!("the program has registered {kind} meanwhile, which the sampler does not see: record it with --remote")
+    }));
+    if programs > 0 {
+        notes.push(format!(
+            "the process has called exec: {programs} more programs were sampled, each from when its libraries were loaded"
+        ));
+    }
     let unrecorded = not_recorded(&left);
     notes.extend(unrecorded.clone());
     report(snapshots.made(true), &mut event);
     notes.iter().for_each(|note| drain.writer.note(note));
     drain.finish_all();
-    let header = drain.session.header();
-    let without =
-        |counter: &std::sync::atomic::AtomicU32| u64::from(counter.load(std::sync::atomic::Ordering::Relaxed));
-    let (threads_without_block, samples) = (without(&header.threads_without_block), drain.samples);
+    let (threads_without_block, samples) = (without_block + threads_without_block(&drain), drain.samples);
     let (time, recorder_cpu) = (machine::monotonic(), machine::own_cpu(0));
     let end = End { time, cause, cpu_used, recorder_cpu, samples, threads_without_block, ..End::default() };
     drain.writer.end(&end);
@@ -309,36 +236,16 @@ fn analyse(pid: u32, objects: &mut Objects, facts: &mut FactsPublisher) {
     objects.finish_with_plugins(facts);
 }
 
+/// Number of threads for which the session had no block.
+fn threads_without_block(drain: &Drain) -> u64 {
+    u64::from(drain.session.header().threads_without_block.load(Ordering::Relaxed))
+}
+
 /// How the recording was made, and what that cost the process.
 fn how(attach: &Attach, borrowed: u32, stood: Duration) -> String {
     format!(
-        "{FROM_INSIDE}{}. A thread was borrowed {borrowed} times to put it in and to arm threads, for {:.1} ms in all; \
-         windows and unwind data that the program registers at run time are not seen this way",
+        "{FROM_INSIDE}{}. A thread was borrowed {borrowed} times to put it in and to arm threads, for {:.1} ms in all",
         attach.why,
         stood.as_secs_f64() * 1e3
     )
-}
-
-/// Notes on what is missing.
-fn losses(threads: &Threads, cpu_used: u64) -> Vec<String> {
-    let mut notes = Vec::new();
-    if threads.blocking > 0 {
-        notes.push(format!(
-            "{} threads block the sampler's signal (SIGSTKFLT) or have a filter of system calls, and were not sampled",
-            threads.blocking
-        ));
-    }
-    if threads.refused > 0 {
-        notes.push(format!("{} threads got no timer (see RLIMIT_SIGPENDING), and were not sampled", threads.refused));
-    }
-    let missed = cpu_used.saturating_sub(threads.sampled());
-    if missed > MISSED.1 && missed as f64 > cpu_used as f64 * MISSED.0 {
-        notes.push(format!(
-            "{:.2} s of CPU time passed in threads that had no timer: a new thread gets one after {} to {} ms, and shorter ones none",
-            missed as f64 / 1e9,
-            THREADS.as_millis(),
-            2 * THREADS.as_millis()
-        ));
-    }
-    notes
 }

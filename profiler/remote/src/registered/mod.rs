@@ -7,6 +7,7 @@
 
 mod frames;
 mod gdb;
+mod kinds;
 mod libgcc;
 mod losses;
 mod searches;

@@ -81,6 +81,13 @@ impl Root {
             && [s.window_kind, s.window_flags].iter().all(|at| inside(*at, 4, cell))
     }
 
+    /// Whether there is any window.
+    pub fn has_windows(&self, reader: &mut Reader<'_>) -> bool {
+        let root = reader.word(self.at).unwrap_or(0);
+        let len = root.checked_add(u64::from(self.shape.node_len)).and_then(|at| reader.u32(at));
+        root != 0 && len.is_some_and(|len| len != 0)
+    }
+
     /// The window that covers `address`. `now`: reads a word as it is now, and not as it was read before.
     pub fn find(&self, address: u64, reader: &mut Reader<'_>, now: &mut dyn FnMut(u64) -> Option<u64>) -> Answer {
         let Some(root) = reader.word(self.at) else { return Answer::None };
