@@ -26,6 +26,7 @@ pub mod call_site;
 pub mod cursor;
 pub mod due;
 pub mod errno;
+pub mod few;
 pub mod frame;
 pub mod headers;
 pub mod library;

@@ -12,11 +12,11 @@ const WORD: u64 = 8;
 #[derive(Clone, Copy, Debug)]
 pub struct Direct<'a> {
     /// The first address (process address).
-    start: u64,
+    pub(super) start: u64,
     /// Number of addresses, from `start` on, at which a word can be loaded.
-    len: u64,
+    pub(super) len: u64,
     /// What is added to a process address to get the place of its byte; 0 unless the bytes were saved elsewhere.
-    shift: u64,
+    pub(super) shift: u64,
     bytes: PhantomData<&'a [u8]>,
 }
 

@@ -20,6 +20,7 @@ mod hashed;
 pub mod near;
 mod probed;
 pub(crate) mod read_log;
+mod sorted;
 
 use crate::cache::answers::Name;
 pub use crate::cache::answers::{Recalled, ANSWER, KEY};
@@ -30,6 +31,7 @@ pub use direct::Direct;
 use probed::PAGE;
 use read_log::Log;
 pub use read_log::Read;
+pub use sorted::ImageTable;
 
 /// Saved bytes of a process's memory.
 #[derive(Clone, Copy, Debug)]

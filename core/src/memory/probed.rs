@@ -30,15 +30,27 @@ pub(super) struct Image {
 impl Image {
     pub(super) const NONE: Image = Image { span: Span { start: 0, end: 0 }, generation: 0, last_page: 0 };
 
+    /// What the entries of its pages have besides the page; [`NONE`]: it has no entries, since the generation is none,
+    /// or too large for an entry.
+    #[inline(always)]
+    fn entries(&self) -> u64 {
+        let fits = self.generation != 0 && self.generation >> (u64::BITS - PAGE_BITS) == 0;
+        if fits {
+            self.generation << PAGE_BITS
+        } else {
+            NONE
+        }
+    }
+
     /// Where it is noted that a page of the image is readable, and the entry for it. `None`: it is no page of the
-    /// image, or the generation is too large for an entry.
+    /// image, or the image has no entries.
     fn entry(&self, page: u64) -> Option<(&'static AtomicU64, u64)> {
-        let is_inside = (self.span.start..self.span.end).contains(&(page * PAGE)) && self.generation != 0;
-        if !is_inside || self.generation >> (u64::BITS - PAGE_BITS) != 0 {
+        let is_inside = (self.span.start..self.span.end).contains(&(page * PAGE));
+        if !is_inside || self.entries() == NONE {
             return None;
         }
         let place = IMAGE_PAGES.get(page as usize % IMAGE_PAGES.len())?;
-        Some((place, self.generation << PAGE_BITS | page))
+        Some((place, self.entries() | page))
     }
 }
 
@@ -50,17 +62,23 @@ pub(super) struct Pages {
     next: u8,
     /// The object whose unwind data is being read.
     image: Image,
-    /// Pages of images that this walk read, each in the place that its number gives; [`IMAGE_PAGES`] has them, too,
-    /// unless others have taken their places.
-    of_images: [u64; OF_IMAGES],
+    /// What its pages' entries in [`IMAGE_PAGES`] have besides the page, if this walk believes them; else [`NONE`].
+    believed: u64,
+    /// The generation of the image that was believed last.
+    believed_of: u64,
     /// Whether the last pages of some images, those of these generations, were readable in this walk.
     whole: [(u64, bool); 4],
     next_whole: u8,
 }
 
-/// As many as a search in an index of unwind data of 5,000 functions goes through, and some.
-const OF_IMAGES: usize = 16;
-/// No page.
+/// Whether this page of user addresses was found readable, by what an entry of its image has besides the page.
+#[inline(always)]
+pub(super) fn is_noted(believed: u64, page: u64) -> bool {
+    let noted = IMAGE_PAGES.get(page as usize % IMAGE_PAGES.len());
+    noted.is_some_and(|noted| noted.load(Relaxed) == believed | page)
+}
+
+/// No page, and nothing that is believed.
 const NONE: u64 = u64::MAX;
 
 impl Pages {
@@ -69,7 +87,8 @@ impl Pages {
             pages: [NONE; 4],
             next: 0,
             image: Image::NONE,
-            of_images: [NONE; OF_IMAGES],
+            believed: NONE,
+            believed_of: 0,
             whole: [(0, false); 4],
             next_whole: 0,
         }
@@ -77,6 +96,7 @@ impl Pages {
 
     /// See [`super::Reader::begin_image`].
     pub(super) fn set_image(&mut self, image: Image) {
+        self.believed = if image.generation == self.believed_of { image.entries() } else { NONE };
         self.image = image;
     }
 
@@ -84,20 +104,36 @@ impl Pages {
     #[inline(always)]
     pub(super) fn is_known(&self, address: u64) -> bool {
         let page = address / PAGE;
-        self.of_images.get(page as usize % OF_IMAGES) == Some(&page) || self.pages.contains(&page)
+        self.is_of_image(page) || self.pages.contains(&page)
     }
 
-    /// Whether the image's file has not become shorter, as far as its last page says. Asks once a walk.
+    /// Whether the page of this number is one of the image's that were found readable, and is believed to be still.
+    #[inline(always)]
+    fn is_of_image(&self, page: u64) -> bool {
+        page < USER_END / PAGE && is_noted(self.believed, page)
+    }
+
+    /// What [`is_noted`] is to be asked with.
+    #[inline(always)]
+    pub(super) fn believed(&self) -> u64 {
+        self.believed
+    }
+
+    /// Whether the image's file has not become shorter, as far as its last page says. Asks once a walk. Then what was
+    /// noted of the image's pages is believed.
     fn is_whole(&mut self) -> bool {
         let Image { generation, last_page, .. } = self.image;
-        if let Some((_, whole)) = self.whole.iter().find(|(of, _)| *of == generation) {
-            return *whole;
+        let known = self.whole.iter().find(|(of, _)| *of == generation).map(|(_, whole)| *whole);
+        let whole = known.unwrap_or_else(|| last_page != 0 && probe(last_page));
+        if known.is_none() {
+            if let Some(place) = self.whole.get_mut(usize::from(self.next_whole & 3)) {
+                *place = (generation, whole);
+            }
+            self.next_whole = self.next_whole.wrapping_add(1);
         }
-        let whole = last_page != 0 && probe(last_page);
-        if let Some(place) = self.whole.get_mut(usize::from(self.next_whole & 3)) {
-            *place = (generation, whole);
+        if whole {
+            (self.believed, self.believed_of) = (self.image.entries(), generation);
         }
-        self.next_whole = self.next_whole.wrapping_add(1);
         whole
     }
 
@@ -122,17 +158,14 @@ impl Pages {
         let entry = self.image.entry(page);
         let is_noted = entry.is_some_and(|(place, entry)| place.load(Relaxed) == entry) && self.is_whole();
         let readable = is_noted || probe(page * PAGE);
-        match entry {
-            _ if !readable => {}
-            Some((noted, entry)) => {
-                if !is_noted {
-                    noted.store(entry, Relaxed);
-                }
-                if let Some(place) = self.of_images.get_mut(page as usize % OF_IMAGES) {
-                    *place = page;
-                }
+        if readable {
+            match entry {
+                Some((noted, entry)) if !is_noted => noted.store(entry, Relaxed),
+                _ => {}
             }
-            None => self.note(page),
+            if !self.is_of_image(page) {
+                self.note(page);
+            }
         }
         readable
     }

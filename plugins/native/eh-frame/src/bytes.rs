@@ -1,6 +1,6 @@
 //! A position in foreign bytes, and the encodings that unwind data uses.
 
-use uunwind_core::memory::{Direct, Reader};
+use uunwind_core::memory::{Direct, ImageTable, Reader};
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 
@@ -152,6 +152,30 @@ impl<'r, 'm> Input<'r, 'm> {
         }
         self.at = address;
         self.u32()
+    }
+
+    /// What is known of the pages of a table: nothing, if memory is not checked by the page, or not all of the table
+    /// lies within the bounds.
+    #[inline(always)]
+    pub(crate) fn image_table(&self, start: u64, len: u64) -> ImageTable {
+        let Span { start: from, end } = self.bounds;
+        if start < from || start > end || len > end - start || !self.here.is_empty() {
+            return ImageTable::NONE;
+        }
+        self.reader.image_table(Span::sized(start, len))
+    }
+
+    /// Of the `count` entries of eight bytes from `first` on, the number of those in front for which `is_before` is
+    /// true ([`Direct::partition_point`]). `None`: they cannot be read at once.
+    #[inline(always)]
+    pub(crate) fn partition_point(&self, first: u64, count: u64, is_before: impl Fn(u64) -> bool) -> Option<u64> {
+        self.direct.partition_point(first, count, is_before)
+    }
+
+    /// Whether memory is checked by the page.
+    #[inline(always)]
+    pub(crate) fn is_by_pages(&self) -> bool {
+        self.here.is_empty() && self.reader.is_probed()
     }
 
     /// Says that the next reads are near this address.

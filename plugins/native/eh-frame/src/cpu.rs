@@ -10,7 +10,7 @@ pub use x86_64::X86_64;
 
 use crate::bytes::Input;
 use crate::entry::Entry;
-use crate::program::{Location, Row};
+use crate::row::{Location, Row};
 use core::fmt::Debug;
 use uunwind_core::stop_reason::StopReason;
 
@@ -34,8 +34,8 @@ pub trait Cpu: Copy + Eq + Debug {
     /// DWARF number by which expressions name the pc, if they can.
     const PC: Option<u8>;
 
-    /// Index of a register among the locations, if rows keep it.
-    fn column(register: u64) -> Option<usize>;
+    /// Index of a register among the locations; of one that rows do not keep, an index that is beyond them.
+    fn column(register: u64) -> usize;
 
     /// DW_CFA_AARCH64_negate_ra_state, which other CPUs do not have.
     fn negate_ra_state(_row: &mut Row<Self>) -> Result<(), StopReason> {

@@ -11,7 +11,8 @@
 use crate::bytes::Input;
 use crate::cpu::X86_64;
 use crate::entry::Entry;
-use crate::program::{first_row, Cfa, Kind, Row};
+use crate::program::first_row;
+use crate::row::{Cfa, Kind, Row};
 use uunwind_core::regs::{RBP, RSP};
 
 /// Largest distance in bytes from the call to that row: about 120 with shadow stacks (gcc 12 and later), about 50

@@ -22,6 +22,7 @@ pub mod expression;
 pub mod index;
 pub mod list;
 pub mod program;
+pub mod row;
 pub mod scan;
 
 use cpu::{Cpu, Native};
@@ -148,7 +149,7 @@ pub struct LastCie<C: Cpu = Native> {
     at: u64,
     cie: entry::Entry,
     /// The row, or the reason why there is none. Apart, so that a row is copied as a whole.
-    initial: program::Row<C>,
+    initial: row::Row<C>,
     failed: Option<StopReason>,
 }
 
@@ -156,13 +157,7 @@ impl<C: Cpu> LastCie<C> {
     /// No CIE.
     #[inline(always)]
     pub const fn new() -> LastCie<C> {
-        LastCie {
-            index: index::Index::NONE,
-            at: 0,
-            cie: entry::Entry::NONE,
-            initial: program::Row::EMPTY,
-            failed: None,
-        }
+        LastCie { index: index::Index::NONE, at: 0, cie: entry::Entry::NONE, initial: row::Row::EMPTY, failed: None }
     }
 
     /// Makes the CIE at this process address the last one.
@@ -178,6 +173,9 @@ impl<C: Cpu> LastCie<C> {
     /// stack is not needed meanwhile.
     #[inline(never)]
     fn prepare(&mut self, fde_at: u64, input: &mut bytes::Input<'_, '_>) -> Result<entry::Head, StopReason> {
+        if input.is_by_pages() {
+            input.near(fde_at);
+        }
         let head = entry::Section::EhFrame.head(fde_at, input)?;
         self.go_to(head.cie.ok_or(StopReason::BadUnwindInfo)?, input)?;
         Ok(head)

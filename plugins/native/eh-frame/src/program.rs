@@ -2,8 +2,10 @@
 //! 5](https://dwarfstd.org/doc/DWARF5.pdf), 6.4.2 and 6.4.3).
 
 use crate::bytes::Input;
-use crate::cpu::{Cpu, Native};
+use crate::cpu::Cpu;
 use crate::entry::Entry;
+use crate::row::{Cfa, Kind, Location, Row};
+use uunwind_core::few::Few;
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 
@@ -11,145 +13,15 @@ use uunwind_core::stop_reason::StopReason;
 pub const MAX_BYTES: u64 = 1 << 16;
 /// Depth of DW_CFA_remember_state that is supported (compilers use 1, hand-written code a few).
 const STATES: usize = 6;
-/// Of an instruction's bytes, the first one lowest: the operand in the second byte goes on in the third.
-const LONG_OPERAND: u64 = 0x80 << 8;
+/// Limit of the alignment factors by which operands of one byte are multiplied without a check.
+const SMALL_FACTOR: u64 = 1 << 16;
 
-/// How a register of the caller is found. "n" is the number in its [`Location`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Kind {
-    /// No rule: callee-saved registers keep their value (System V ABI).
-    Unspecified = 0,
-    /// The value is lost (DW_CFA_undefined).
-    Undefined = 1,
-    /// The register is unchanged (DW_CFA_same_value).
-    Same = 2,
-    /// It is saved at CFA + n bytes.
-    Offset = 3,
-    /// Its value is CFA + n bytes.
-    ValOffset = 4,
-    /// Its value is in register n.
-    Register = 5,
-    /// It is saved at the address computed by the expression that lies n bytes after the start of the entry's
-    /// instructions.
-    Expression = 6,
-    /// Its value is computed by that expression.
-    ValExpression = 7,
-}
-
-/// A [`Kind`] with its number, in one word, since tables are built by comparing them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Location(u64);
-
-impl Location {
-    /// No rule for the register.
-    pub const UNSPECIFIED: Location = Location::new(Kind::Unspecified, 0);
-
-    /// The location of this kind with number n; n is 0 for a kind without one.
-    #[inline(always)]
-    pub const fn new(kind: Kind, n: i32) -> Location {
-        Location((kind as u64) << 32 | n as u32 as u64)
-    }
-
-    /// How the register is found.
-    #[inline(always)]
-    pub const fn kind(self) -> Kind {
-        match self.0 >> 32 {
-            0 => Kind::Unspecified,
-            1 => Kind::Undefined,
-            2 => Kind::Same,
-            3 => Kind::Offset,
-            4 => Kind::ValOffset,
-            5 => Kind::Register,
-            6 => Kind::Expression,
-            _ => Kind::ValExpression,
-        }
-    }
-
-    /// The number n of the kind: an offset in bytes, or a DWARF register number; see [`Kind`].
-    #[inline(always)]
-    pub const fn n(self) -> i32 {
-        self.0 as u32 as i32
-    }
-
-    /// Kind and number in one word.
-    #[inline(always)]
-    pub const fn word(self) -> u64 {
-        self.0
-    }
-}
-
-/// How the CFA is computed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Cfa {
-    /// It is not defined yet.
-    Undefined,
-    /// Register plus offset in bytes.
-    Offset(u8, i32),
-    /// The expression at this address (its length first).
-    Expression(u64),
-}
-
-/// One row of the unwind table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Row<C: Cpu = Native> {
-    /// How the CFA is computed.
-    pub cfa: Cfa,
-    /// The locations of the registers that rows keep, by [`Cpu::column`].
-    locations: C::Locations,
-    /// A hash of the locations, updated when they change: caches of rows use it as a key.
-    key: u64,
-}
-
-/// Odd numbers without a pattern, one for each location of a row.
-const FACTORS: [u64; 14] = [
-    0xff51_afd7_ed55_8ccd,
-    0xc4ce_b9fe_1a85_ec53,
-    0x94d0_49bb_1331_11eb,
-    0xbf58_476d_1ce4_e5b9,
-    0xd6e8_feb8_6659_fd93,
-    0xa076_1d64_78bd_642f,
-    0xe703_7ed1_a0b4_28db,
-    0x8ebc_6af0_9c88_c6e3,
-    0x5899_65cc_7537_4cc3,
-    0x1d8e_4e27_c47d_124f,
-    0x9e6c_63d0_876a_46d5,
-    0x2127_599b_f432_5c37,
-    0x8801_55c1_7a4b_9e63,
-    0xeb44_acca_b455_d165,
-];
-
-impl<C: Cpu> Row<C> {
-    pub(crate) const EMPTY: Row<C> = Row { cfa: Cfa::Undefined, locations: C::UNSPECIFIED, key: 0 };
-
-    /// The locations of the registers that rows keep, by [`Cpu::column`].
-    #[inline(always)]
-    pub fn locations(&self) -> &C::Locations {
-        &self.locations
-    }
-
-    /// A hash of the locations; rows with other locations seldom have the same.
-    #[inline(always)]
-    pub fn key(&self) -> u64 {
-        self.key
-    }
-
-    #[inline(always)]
-    pub(crate) fn put(&mut self, index: usize, location: Location) {
-        if let (Some(old), Some(factor)) = (self.locations.as_mut().get_mut(index), FACTORS.get(index)) {
-            self.key = self.key.wrapping_add(location.0.wrapping_sub(old.0).wrapping_mul(*factor));
-            *old = location;
-        }
-    }
-}
-
-/// The rows lie with the caller: a handler's stack is short.
-struct Machine<'m, C: Cpu> {
+/// The rows lie with the caller: a handler's stack is short. `KEYED`: rows need their hash.
+struct Machine<'m, C: Cpu, const KEYED: bool> {
     row: &'m mut Row<C>,
     /// What DW_CFA_restore refers to.
     initial: &'m Row<C>,
-    saved: [Row<C>; STATES],
-    depth: usize,
+    saved: Few<Row<C>, STATES>,
     location: u64,
 }
 
@@ -171,7 +43,8 @@ pub(crate) fn go_to<C: Cpu>(
     lookup: u64,
     input: &mut Input<'_, '_>,
 ) -> Result<(), StopReason> {
-    Machine::new(row, initial, entry.start).run(entry.instructions, entry, lookup, input, &mut |_, _, _, _| {})
+    let mut machine = Machine::<C, false>::new(row, initial, entry.start);
+    machine.run(entry.instructions, entry, lookup, input, &mut |_, _, _, _| {})
 }
 
 /// Address of the first row after that of `lookup` for which `wanted` is true. `initial` as for [`go_to`].
@@ -186,7 +59,7 @@ pub(crate) fn first_row<C: Cpu>(
     wanted: impl Fn(&Row<C>) -> bool,
 ) -> Option<u64> {
     let (mut row, mut first) = (*initial, None);
-    let mut machine = Machine::new(&mut row, initial, entry.start);
+    let mut machine = Machine::<C, false>::new(&mut row, initial, entry.start);
     let run = machine.run(entry.instructions, entry, u64::MAX, input, &mut |from, _, row, _| {
         if from > lookup && first.is_none() && wanted(row) {
             first = Some(from);
@@ -207,7 +80,9 @@ pub fn initial<C: Cpu>(cie: &Entry, input: &mut Input<'_, '_>) -> Result<Row<C>,
 #[inline(never)]
 pub(crate) fn begin<C: Cpu>(row: &mut Row<C>, cie: &Entry, input: &mut Input<'_, '_>) -> Result<(), StopReason> {
     *row = Row::EMPTY;
-    Machine::new(row, &Row::EMPTY, 0).run(cie.initial, cie, u64::MAX, input, &mut |_, _, _, _| {})
+    let empty = Row::EMPTY;
+    let mut machine = Machine::<C, true>::new(row, &empty, 0);
+    machine.run(cie.initial, cie, u64::MAX, input, &mut |_, _, _, _| {})
 }
 
 /// Runs the FDE's instructions to the end, starting with the [`initial`] row of its CIE, and passes every row to
@@ -220,7 +95,7 @@ pub fn rows<C: Cpu>(
     mut each: impl FnMut(u64, u64, &Row<C>, &mut Input<'_, '_>),
 ) -> Result<(), (u64, StopReason)> {
     let mut row = initial;
-    let mut machine = Machine::new(&mut row, &initial, entry.start);
+    let mut machine = Machine::<C, true>::new(&mut row, &initial, entry.start);
     let run = machine.run(entry.instructions, entry, u64::MAX, input, &mut each);
     run.map_err(|reason| (machine.location, reason))?;
     if machine.location < entry.end {
@@ -229,24 +104,21 @@ pub fn rows<C: Cpu>(
     Ok(())
 }
 
-impl<'m, C: Cpu> Machine<'m, C> {
+impl<'m, C: Cpu, const KEYED: bool> Machine<'m, C, KEYED> {
     #[inline(always)]
-    fn new(row: &'m mut Row<C>, initial: &'m Row<C>, location: u64) -> Machine<'m, C> {
-        Machine { row, initial, saved: [Row::EMPTY; STATES], depth: 0, location }
+    fn new(row: &'m mut Row<C>, initial: &'m Row<C>, location: u64) -> Self {
+        Machine { row, initial, saved: Few::new(), location }
     }
 
     #[inline(always)]
     fn set(&mut self, register: u64, location: Location) {
-        if let Some(index) = C::column(register) {
-            self.row.put(index, location);
-        }
+        self.row.put::<KEYED>(C::column(register), location);
     }
 
     fn restore(&mut self, register: u64) {
-        if let Some(index) = C::column(register) {
-            if let Some(initial) = self.initial.locations.as_ref().get(index) {
-                self.row.put(index, *initial);
-            }
+        let index = C::column(register);
+        if let Some(initial) = self.initial.locations().as_ref().get(index) {
+            self.row.put::<KEYED>(index, *initial);
         }
     }
 
@@ -263,51 +135,55 @@ impl<'m, C: Cpu> Machine<'m, C> {
         let bad = StopReason::BadUnwindInfo;
         let mut at = span.start;
         let end = span.end.min(at.saturating_add(MAX_BYTES));
+        let is_small = entry.code_align <= SMALL_FACTOR && entry.data_align.unsigned_abs() <= SMALL_FACTOR;
+        let (code_align, data_align) = (entry.code_align, entry.data_align as i32);
         while at < end {
             input.at = at;
             let (mut bytes, count) = input.ahead()?;
-            let mut count = count.min(end - at);
-            if count < 2 {
-                // An operand of one byte has no such bit: this one, elsewhere, is left to `longer`.
-                bytes |= LONG_OPERAND;
-            }
+            let count = count.min(end - at);
             // Most instructions are one byte, or one with an operand of one byte, so a word has several. Its last byte
-            // is the next word's first, since an operand may follow.
-            loop {
-                let (op, from) = (bytes as u8, self.location);
-                let len = if op & 0xc0 == 0x40 {
-                    self.advance(u64::from(op & 0x3f), entry)?;
+            // is the next word's first, since an operand may follow. The most frequent ones come first.
+            let mut left = if is_small { count } else { 0 };
+            while left >= 2 {
+                let (op, operand) = (bytes as u8, (bytes >> 8) as u8);
+                let from = self.location;
+                if op & 0xc0 == 0x40 {
+                    self.location = from.checked_add(u64::from(op & 0x3f) * code_align).ok_or(bad)?;
                     if self.has_passed(lookup, from, input, each) {
                         return Ok(());
                     }
-                    1
-                } else if op == 0x0e && bytes & LONG_OPERAND == 0 {
+                } else if op == 0x0e && operand < 0x80 {
                     let Cfa::Offset(_, n) = &mut self.row.cfa else { return Err(bad) };
-                    *n = (bytes >> 8 & 0x7f) as i32; // def_cfa_offset
-                    2
-                } else if op & 0xc0 == 0x80 && bytes & LONG_OPERAND == 0 {
-                    let n = offset((bytes >> 8 & 0x7f) as i64, entry.data_align)?;
+                    *n = i32::from(operand); // def_cfa_offset
+                    (bytes, left) = (bytes >> 8, left - 1);
+                } else if op & 0xc0 == 0x80 && operand < 0x80 {
+                    let n = i32::from(operand).wrapping_mul(data_align);
                     self.set(u64::from(op & 0x3f), Location::new(Kind::Offset, n));
-                    2
+                    (bytes, left) = (bytes >> 8, left - 1);
                 } else if op == 0x0a {
                     self.remember()?;
-                    1
                 } else if op == 0x0b {
                     self.go_back()?;
-                    1
-                } else {
-                    input.at = at.wrapping_add(1);
-                    self.longer(op, span, entry, input)?;
-                    at = input.at;
+                } else if op == 0x02 {
+                    self.location = from.checked_add(u64::from(operand) * code_align).ok_or(bad)?; // advance_loc1
                     if self.has_passed(lookup, from, input, each) {
                         return Ok(());
                     }
+                    (bytes, left) = (bytes >> 8, left - 1);
+                } else {
                     break;
-                };
-                (at, bytes) = (at.wrapping_add(len), bytes >> (8 * len));
-                count = count.wrapping_sub(len);
-                if count < 2 {
-                    break;
+                }
+                (bytes, left) = (bytes >> 8, left - 1);
+            }
+            let done = if is_small { count - left } else { 0 };
+            at = at.wrapping_add(done);
+            if left >= 2 || done == 0 {
+                let from = self.location;
+                input.at = at.wrapping_add(1);
+                self.other(bytes as u8, span, entry, input)?;
+                at = input.at;
+                if self.has_passed(lookup, from, input, each) {
+                    return Ok(());
                 }
             }
         }
@@ -336,16 +212,17 @@ impl<'m, C: Cpu> Machine<'m, C> {
     /// DW_CFA_remember_state.
     #[inline(always)]
     fn remember(&mut self) -> Result<(), StopReason> {
-        *self.saved.get_mut(self.depth).ok_or(StopReason::UnsupportedRule)? = *self.row;
-        self.depth += 1;
-        Ok(())
+        if self.saved.push(self.row) {
+            Ok(())
+        } else {
+            Err(StopReason::UnsupportedRule)
+        }
     }
 
     /// DW_CFA_restore_state.
     #[inline(always)]
     fn go_back(&mut self) -> Result<(), StopReason> {
-        self.depth = self.depth.checked_sub(1).ok_or(StopReason::BadUnwindInfo)?;
-        *self.row = *self.saved.get(self.depth).ok_or(StopReason::BadUnwindInfo)?;
+        *self.row = *self.saved.pop().ok_or(StopReason::BadUnwindInfo)?;
         Ok(())
     }
 
@@ -357,11 +234,13 @@ impl<'m, C: Cpu> Machine<'m, C> {
         Ok(())
     }
 
-    /// Runs an instruction that [`Machine::run`] does not run itself, after its first byte.
+    /// Runs an instruction that [`Machine::run`] does not run itself, or one at the end of what can be read at once,
+    /// after its first byte.
     #[inline(never)]
-    fn longer(&mut self, op: u8, span: Span, entry: &Entry, input: &mut Input<'_, '_>) -> Result<(), StopReason> {
+    fn other(&mut self, op: u8, span: Span, entry: &Entry, input: &mut Input<'_, '_>) -> Result<(), StopReason> {
         let low = u64::from(op & 0x3f);
         match op >> 6 {
+            1 => self.advance(low, entry),
             2 => {
                 let n = offset(input.uleb()? as i64, entry.data_align)?;
                 self.set(low, Location::new(Kind::Offset, n));
@@ -399,6 +278,8 @@ impl<'m, C: Cpu> Machine<'m, C> {
                 let delta = u64::from(input.u32()?); // advance_loc4
                 return self.advance(delta, entry);
             }
+            0x0a => return self.remember(),
+            0x0b => return self.go_back(),
             0x0e => {
                 let Cfa::Offset(register, _) = self.row.cfa else { return Err(bad) };
                 self.row.cfa = Cfa::Offset(register, small(input.uleb()? as i64)?); // def_cfa_offset

@@ -6,7 +6,8 @@
 use crate::bytes::Input;
 use crate::cpu::Native;
 use crate::entry::{Entry, Section};
-use crate::program::{self, Cfa};
+use crate::program;
+use crate::row::Cfa;
 use uunwind_core::memory::{Reader, USER_END};
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;

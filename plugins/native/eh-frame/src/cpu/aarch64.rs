@@ -4,7 +4,7 @@ use super::{words, Cpu};
 use crate::bytes::Input;
 use crate::entry::Entry;
 use crate::expression::{evaluate, Value};
-use crate::program::{Cfa, Kind, Location, Row};
+use crate::row::{Cfa, Kind, Location, Row};
 use uunwind_core::regs::aarch64::{self as regs, SIGFRAME_UCONTEXT, SIGRETURN};
 use uunwind_core::rule::aarch64::{Rule, RA_SIGNED, RA_SLOT};
 use uunwind_core::rule::{RA_IN_REGISTER, SAME, UNKNOWN};
@@ -26,11 +26,11 @@ impl Cpu for AArch64 {
     const RA: u8 = regs::RA;
     const PC: Option<u8> = None;
 
-    fn column(register: u64) -> Option<usize> {
+    fn column(register: u64) -> usize {
         match register {
-            19..=31 => Some(register as usize - 19),
-            34 => Some(RA_STATE),
-            _ => None,
+            19..=31 => register as usize - 19,
+            34 => RA_STATE,
+            _ => usize::MAX,
         }
     }
 
@@ -40,7 +40,7 @@ impl Cpu for AArch64 {
             Location::UNSPECIFIED => SIGNED,
             _ => return Err(StopReason::UnsupportedRule),
         };
-        row.put(RA_STATE, location);
+        row.put::<true>(RA_STATE, location);
         Ok(())
     }
 

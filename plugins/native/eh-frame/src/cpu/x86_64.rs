@@ -5,7 +5,7 @@ use crate::bytes::Input;
 use crate::delivery;
 use crate::entry::Entry;
 use crate::expression::{self, Value};
-use crate::program::{Cfa, Kind, Location, Row};
+use crate::row::{Cfa, Kind, Location, Row};
 use uunwind_core::regs::{self, ucontext_offset, RBP, RSP};
 use uunwind_core::rule::{
     in_register, is_register, Rule, RuleKind, RA_IN_REGISTER, RA_SLOT, SAME, SP_IN_REGISTER, SP_SAVED, UNKNOWN,
@@ -25,11 +25,11 @@ impl Cpu for X86_64 {
     const PC: Option<u8> = Some(regs::RA);
 
     #[inline(always)]
-    fn column(register: u64) -> Option<usize> {
+    fn column(register: u64) -> usize {
         // By DWARF number: rdx, rbx, rbp, rsp, r12 to r15, the return address.
         const NONE: u8 = u8::MAX;
         const COLUMNS: [u8; 17] = [NONE, 8, NONE, 0, NONE, NONE, 1, 7, NONE, NONE, NONE, NONE, 2, 3, 4, 5, 6];
-        COLUMNS.get(register as usize).filter(|column| **column != NONE).map(|column| usize::from(*column))
+        COLUMNS.get(register as usize).copied().unwrap_or(NONE).into()
     }
 
     fn replaces_its_caller(

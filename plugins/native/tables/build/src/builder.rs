@@ -10,7 +10,8 @@ use uunwind_core::stop_reason::StopReason;
 use uunwind_eh_frame::bytes::Input;
 use uunwind_eh_frame::cpu::{Cpu, Native};
 use uunwind_eh_frame::entry::{Entry, Section};
-use uunwind_eh_frame::program::{initial, rows, Cfa, Kind, Row};
+use uunwind_eh_frame::program::{initial, rows};
+use uunwind_eh_frame::row::{Cfa, Kind, Row};
 use uunwind_elf::Image;
 use uunwind_tables::format::{FROM_DEBUG_FRAME, FROM_EH_FRAME};
 
