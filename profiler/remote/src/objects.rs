@@ -169,6 +169,11 @@ impl Mapped {
         let place = Span::new(first.start, first.end);
         let covers = |m: &&Mapping, span: Span| m.is_executable() && span.contains(m.start);
         let Some(span) = extent(&image, place) else { return Ok(None) };
+        let is_code = |m: &&Mapping| covers(m, span) && (m.inode, &m.name) == (first.inode, &first.name);
+        if !mappings.iter().filter(is_code).any(|m| is_segment(&image, place.start, m)) {
+            // The program reads the file, whose code is mapped elsewhere.
+            return Ok(None);
+        }
         let code = mappings.iter().filter(|m| covers(m, span)).map(|m| Span::new(m.start, m.end)).collect();
         Ok(Mapped::new(&image, place, opened, &first.name, code, Some(cache), plugins))
     }
@@ -272,6 +277,13 @@ pub fn bias(image: &Image, start: u64) -> Option<u64> {
     Some(start.wrapping_sub(lowest.address & !0xfff))
 }
 
+/// Whether a mapping lies where an executable segment of an image does, whose first byte is mapped at `start`.
+fn is_segment(image: &Image, start: u64, mapping: &Mapping) -> bool {
+    let Some(bias) = bias(image, start) else { return false };
+    let mut loads = image.segments().iter().filter(|load| load.kind == elf::PT_LOAD && load.flags & elf::PF_X != 0);
+    loads.any(|load| Span::sized(bias.wrapping_add(load.address & !0xfff), load.memory_size).contains(mapping.start))
+}
+
 /// All that an image takes in memory (process addresses), from its first byte, which is mapped at `place`.
 pub fn extent(image: &Image, place: Span) -> Option<Span> {
     let bias = bias(image, place.start)?;
@@ -326,4 +338,32 @@ fn word(bytes: &[u8]) -> u64 {
 /// Bytes as a path.
 pub fn path_of(bytes: &[u8]) -> PathBuf {
     Path::new(OsStr::from_bytes(bytes)).to_path_buf()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+    use uunwind_loader::FoundPlugins;
+
+    /// A program that maps its own file to read it has no second object there.
+    #[test]
+    fn a_file_that_is_only_read_is_no_object() {
+        let path = std::fs::read_link("/proc/self/exe").expect("its path");
+        let file = std::fs::File::open(&path).expect("its file");
+        let len = file.metadata().expect("its length").len() as usize;
+        // SAFETY: a new mapping at an address of the kernel's choice, which nobody else uses.
+        let whole = unsafe {
+            libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0) as u64
+        };
+        let (pid, mut plugins) = (std::process::id(), Plugins::open(FoundPlugins::default(), &[]));
+        let objects = Objects::prepare(pid, &Memory::of(pid), &Cache::none(), &mut plugins).expect("its mappings");
+        let own: Vec<u64> =
+            objects.objects.iter().filter(|o| path_of(&o.path) == path).map(|o| o.image.start).collect();
+        let (_, here) = objects.find(bias as *const () as u64).expect("this code");
+        assert_eq!(own, [here.image.start], "the other one is at {whole:#x}");
+        assert!(here.image.start != whole && objects.find(whole + 64).is_none());
+        // SAFETY: the mapping of above.
+        unsafe { libc::munmap(whole as *mut libc::c_void, len) };
+    }
 }
