@@ -2,9 +2,11 @@
 //! ([ptrace](https://man7.org/linux/man-pages/man2/ptrace.2.html)).
 //!
 //! Threads are seized, which stops nothing, then all interrupted, then waited for, so that their waits overlap. A
-//! thread that the kernel cannot stop (one that waits for its vfork child) is given up after a while. If this process
-//! dies, the kernel lets all threads go.
+//! thread that the kernel cannot stop (one that waits for its vfork child) is given up after a while. One that is ready
+//! to run stops when it gets a CPU, which takes longer on a busy machine. If this process dies, the kernel lets all
+//! threads go.
 
+use crate::clocks::is_running;
 use crate::waits::{repaired, Registers};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -13,6 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Longest wait for threads to stop.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// The same for those that wait for a CPU: the kernel stops them as soon as they get one.
+const READY: Duration = Duration::from_secs(5);
 /// At most this number of times new threads are looked for.
 const ROUNDS: usize = 16;
 /// At most this number of threads is stopped.
@@ -82,7 +86,7 @@ impl Stopped {
                 // SAFETY: no pointer is passed. A thread that has ended is noticed by the wait.
                 let _ = unsafe { ptrace(libc::PTRACE_INTERRUPT, *tid, 0, 0) };
             }
-            stopped.wait(&new, PATIENCE);
+            stopped.wait(&new, PATIENCE, |tid| is_running(pid, tid));
         }
         Ok(stopped)
     }
@@ -95,18 +99,20 @@ impl Stopped {
             Stopped { threads: BTreeMap::from([(tid, Seized::Asked)]), since: Instant::now(), swallowed: 0 };
         // SAFETY: as above.
         let _ = unsafe { ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0) };
-        stopped.wait(&[tid], patience);
+        stopped.wait(&[tid], patience, |_| false);
         Ok(stopped)
     }
 
-    /// Waits until these threads stand still, but not for ever.
-    fn wait(&mut self, tids: &[u32], patience: Duration) {
+    /// Waits until these threads stand still, but not for ever. `is_ready`: whether a thread is worth a longer wait.
+    fn wait(&mut self, tids: &[u32], patience: Duration, is_ready: impl Fn(u32) -> bool) {
         let begun = Instant::now();
         let mut pause = Duration::from_micros(20);
         for tid in tids {
             loop {
+                // Before it is asked for: this thread may have waited for a CPU, too.
+                let waited = begun.elapsed();
                 match wait_once(*tid) {
-                    Waited::Nothing if begun.elapsed() < patience => {
+                    Waited::Nothing if waited < patience || waited < READY && is_ready(*tid) => {
                         std::thread::sleep(pause);
                         pause = (pause * 2).min(Duration::from_millis(1));
                     }
@@ -284,6 +290,32 @@ mod tests {
             assert!(matches!(state, Some(Seized::Stopped { .. })), "round {round}");
             stopped.let_go();
         }
+        sleep.kill().expect("a signal");
+        sleep.wait().expect("its end");
+    }
+
+    /// A thread that waits for a CPU is waited for beyond the time after which others are given up.
+    #[test]
+    fn a_thread_that_is_ready_is_waited_for() {
+        let mut sleep = Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn().expect("sleep");
+        let tid = sleep.id();
+        // SAFETY: no pointer is passed, here and below.
+        unsafe { ptrace(libc::PTRACE_SEIZE, tid, 0, 0) }.expect("it runs");
+        let threads = BTreeMap::from([(tid, Seized::Asked)]);
+        let mut stopped = Stopped { threads, since: Instant::now(), swallowed: 0 };
+        stopped.wait(&[tid], Duration::ZERO, |_| false);
+        assert!(matches!(stopped.threads.get(&tid), Some(Seized::Asked)), "nobody has stopped it");
+        let asked = std::cell::Cell::new(0);
+        stopped.wait(&[tid], Duration::ZERO, |_| {
+            asked.set(asked.get() + 1);
+            if asked.get() == 3 {
+                // SAFETY: as above.
+                unsafe { ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0) }.expect("it is traced");
+            }
+            true
+        });
+        assert!(matches!(stopped.threads.get(&tid), Some(Seized::Stopped { .. })), "asked {} times", asked.get());
+        stopped.let_go();
         sleep.kill().expect("a signal");
         sleep.wait().expect("its end");
     }
