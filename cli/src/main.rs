@@ -45,7 +45,7 @@ fn run(arguments: &[OsString]) -> Result<u8, exit::Failure> {
     // Two commands are not for people: uu starts itself with them.
     match arguments.split_first() {
         Some((first, rest)) if first == record::PLUGIN_SERVER => {
-            uunwind_loader::serve(rest.first().map_or("".as_ref(), OsString::as_ref), uunwind_built_in::HALVES);
+            uunwind_loader::serve(rest, uunwind_built_in::HALVES);
             Ok(0)
         }
         Some((first, _)) if first == record::NAMING_SERVER => {

@@ -6,7 +6,8 @@
  *
  * It runs a small program that calls itself, and C, and through C the language again. Where the program says SNAP, the
  * interpreter prints its own stack and sends itself SIGPROF, for which `uu record --explicit` takes a sample at once:
- * so both can be compared.
+ * so both can be compared. With a second argument, it waits there for a line on its standard input, so that `uu dump`
+ * can be compared, too.
  *
  * Nothing here knows of uu. That is the point of a plugin. */
 #include "toy.h"
@@ -28,6 +29,8 @@ __attribute__((noinline)) static int64_t through_c(const struct toy_function *fu
     return result + 1;
 }
 
+static int waits;
+
 __attribute__((noinline)) static void snap(void) {
     printf("stack");
     for (struct toy_frame *f = toy_vm.frame; f; f = f->outer)
@@ -35,6 +38,8 @@ __attribute__((noinline)) static void snap(void) {
     printf("\n");
     fflush(stdout);
     raise(SIGPROF);
+    while (waits && getchar() != '\n' && !feof(stdin))
+        ;
 }
 
 __attribute__((noinline)) static int64_t spin(int64_t rounds) {
@@ -125,6 +130,7 @@ static const struct toy_function functions[3] = {
 int main(int argc, char **argv) {
     int rounds = argc > 1 ? atoi(argv[1]) : 20;
     int64_t sum = 0;
+    waits = argc > 2;
     signal(SIGPROF, SIG_IGN); /* when no recorder runs */
     for (int i = 0; i < rounds; i++)
         sum += toy_call(&functions[0], i % 8);

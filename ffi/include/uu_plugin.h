@@ -47,6 +47,11 @@
  *     kills the process, for it has nowhere to put the fault's frame;
  *   - loops where no sampling timer runs; and signals that the plugin itself sends or blocks.
  *
+ * `uu dump` and `uu record -p` look at a process from outside. There the plugin runs in a process of uu's, which no
+ * failure leaves: view->facts and view->scratch are memory of that process, all else is the walked process's and read
+ * by the host's functions only. Texts of the plugin's own must say so (2 or 3 in uu_text.utf8). Name ids hold for one
+ * walk. A call that takes more than 20 ms of CPU time, or makes any system call, switches the plugin off.
+ *
  * This header needs C99 or C++98, and no library.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0

@@ -64,5 +64,5 @@ replays! {
     compiled_names python_thread_names
     lua_overlay lua_state luajit_step symbolize_elf facts perf_map perf_records jitdump gdb_jit registered_frames plugin_messages eh_frame_list
     window_tables session gdb_list maps table_cache naming kept_objects proc_task dynamic_symbols
-    requests frame_words registered_elsewhere core_file stack_copy
+    requests frame_words registered_elsewhere core_file stack_copy plugin_calls
 }

@@ -102,7 +102,7 @@ pub fn ask(
     view.plugin = u32::from(claim.index);
     (view.facts, view.facts_len, view.bias) = (claim.facts, claim.facts_len, claim.bias);
     (view.range_start, view.range_end) = (claim.range.start, claim.range.end);
-    view.generation = claim.generation;
+    (view.generation, view.user) = (claim.generation, claim.user);
     (view.thread_pointer, view.tsd_offset) = thread;
     view.host = &READING_HOST;
     view.walk = core::ptr::from_mut(reader).cast();

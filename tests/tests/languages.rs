@@ -1,11 +1,15 @@
 //! Languages without a plugin of uu: the example plugins in C and Rust, and an embedder, compared with the stacks that
 //! their interpreters print; and the native unwinder as a plugin, compared with the built-in one.
 
+use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use uunwind_tests::dumps::{functions, threads};
 use uunwind_tests::own_walks::{self, Reads};
+use uunwind_tests::running::{all_sleep, wait_for, Running};
 use uunwind_tests::samples::{completeness, Frame, Sample};
-use uunwind_tests::{compile, paths, process, skips, uu};
+use uunwind_tests::{attached, compile, paths, process, skips, uu};
 
 /// How the examples say that they are to be compiled, and more strictly.
 const STRICT: &[&str] = &["-Werror", "-pedantic"];
@@ -208,6 +212,101 @@ fn languages_by_uu_walk() {
         are_hosted(&walked.samples, host);
         let inside = walked.samples.iter().filter(|s| !self::language(s, language).is_empty()).count();
         assert!(inside > 100, "{language}: {inside} of {} samples are in the language", walked.samples.len());
+    }
+}
+
+fn plugin_in_c(scratch: &Path) -> PathBuf {
+    let include = include();
+    let options = [STRICT, &["-shared", "-fPIC", "-nostartfiles", "-Wl,-z,now", &include]].concat();
+    compile::gcc_files(scratch, "toy_plugin.so", &[example("plugin-c/toy_plugin.c")], &options)
+}
+
+/// The frames of the language in a dump of a program with one thread, as its interpreter prints them; and whether each
+/// group of them is followed by the native frame that hosts it.
+#[track_caller]
+fn dumped(dump: &Value, label: &str) -> String {
+    let [thread] = threads(dump) else { panic!("{dump:#}") };
+    assert_eq!(thread["complete"], true, "{dump:#}");
+    let frames = thread["frames"].as_array().expect("frames");
+    let is_own = |frame: &Value| frame["language"] == label;
+    for (inner, outer) in frames.iter().zip(frames.iter().skip(1)) {
+        assert!(!is_own(inner) || is_own(outer) || outer["function"] == "toy_run", "{dump:#}");
+    }
+    let shown = |frame: &Value| format!("{}:{}", frame["function"].as_str().expect("a name"), frame["line"]);
+    let own: Vec<String> = frames.iter().filter(|frame| is_own(frame)).map(shown).collect();
+    assert!(functions(thread).contains(&"main") && dump["notes"] == Value::Array(Vec::new()), "{dump:#}");
+    own.join(" ")
+}
+
+/// Plugins that are not uu's own, in processes of their own: `uu dump` of a process and of its core file have the
+/// frames that the interpreter prints.
+#[test]
+fn languages_from_outside() {
+    let scratch = paths::scratch("languages-outside");
+    let in_rust = dso("uunwind-example-plugin", "libuunwind_example_plugin.so");
+    let toy = toy(&scratch);
+    for (plugin, label) in [(plugin_in_c(&scratch), "toy"), (in_rust, "toy-rust")] {
+        let dump = |arguments: &[&str]| {
+            let mut command = uu::command(&scratch, &["dump", "--json", "--native-frames", "show"]);
+            let out = process::run(command.args(arguments).env("UU_PLUGINS", &plugin), &scratch, uu::LIMIT);
+            serde_json::from_str::<Value>(&out.expect_code(0).stdout).expect("JSON")
+        };
+        let mut running = Running::start(Command::new(&toy).args(["8", "wait"]));
+        let pid = running.pid().to_string();
+        for stop in 0..16 {
+            let line = running.line();
+            let printed = line.strip_prefix("stack ").unwrap_or_else(|| panic!("{line:?}"));
+            while !all_sleep(running.pid()) {
+                std::thread::yield_now();
+            }
+            assert_eq!(dumped(&dump(&["-p", &pid]), label), printed, "stop {stop}");
+            if stop == 15 {
+                let mut gcore = Command::new("gcore");
+                let core = scratch.join(label);
+                if gcore.arg("-o").arg(&core).arg(&pid).output().is_ok_and(|out| out.status.success()) {
+                    let core = format!("{}.{pid}", core.display());
+                    assert_eq!(dumped(&dump(&[&core]), label), printed, "the core file");
+                } else {
+                    skips::skipped("languages in core files", "gcore is not installed");
+                }
+            }
+            running.say("");
+        }
+        running.kill();
+    }
+}
+
+/// The same in a recording from outside: stacks are whole, and those of the language are among the printed ones.
+#[test]
+fn languages_recorded_from_outside() {
+    let scratch = paths::scratch("languages-recorded-outside");
+    let (toy, plugin) = (toy(&scratch), plugin_in_c(&scratch));
+    let printed = Command::new(&toy).arg("8").output().expect("it runs").stdout;
+    let known: BTreeSet<String> = String::from_utf8_lossy(&printed)
+        .lines()
+        .filter_map(|line| line.strip_prefix("stack "))
+        .map(|line| line.replacen("leaf:17", "leaf", 1))
+        .collect();
+    let mut running = Command::new(&toy).arg("2000000000").stdout(std::process::Stdio::null()).spawn().expect("toy");
+    let attached = attached::Attached::begin_as(&scratch, running.id(), &["-r", "199"], |command| {
+        command.env("UU_PLUGINS", &plugin);
+    });
+    let file = scratch.join("recording.uu");
+    let has_samples = |recording: uunwind_recording::Recording| recording.samples.len() >= 100;
+    wait_for("samples", || uunwind_recording::Recording::read(&file).is_ok_and(has_samples));
+    attached.signal(libc::SIGINT);
+    let (_, samples, said) = attached.end();
+    running.kill().expect("a kill");
+    running.wait().expect("its end");
+    are_hosted(&samples, "toy_run");
+    let in_leaf: Vec<String> = samples
+        .iter()
+        .map(|sample| language(sample, "ty"))
+        .filter_map(|stack| Some(format!("leaf{}", stack.strip_prefix("leaf:16")?)))
+        .collect();
+    assert!(!in_leaf.is_empty() && !said.contains("plugin \""), "{} samples: {said}", samples.len());
+    for stack in in_leaf {
+        assert!(known.contains(&stack), "{stack:?} is none of {known:?}");
     }
 }
 

@@ -19,6 +19,7 @@ mod lua_state;
 mod luajit_step;
 mod naming;
 mod perf_records;
+mod plugin_calls;
 mod plugin_messages;
 mod proc_task;
 mod program;
@@ -106,6 +107,7 @@ pub const ALL: &[Target] = &[
         registered_elsewhere::run,
         40_000,
     ),
+    target("plugin_calls", "what a plugin's process asks for and answers in a walk", plugin_calls::run, 15_000),
     target("plugin_messages", "what a plugin's process sends to uu", plugin_messages::run, 150_000),
     target("session", "a session's blocks and rings, as the recorder adopts and drains them", session::run, 1_000),
     target("gdb_list", "GDB's JIT list, in memory that changes between looks", gdb_list::run, 20_000),

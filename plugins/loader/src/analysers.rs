@@ -81,6 +81,11 @@ impl Analysers {
         self.list.iter().map(|a| a.plugin.language.clone()).collect()
     }
 
+    /// The command that starts a plugin's process.
+    pub fn launcher(&self) -> &Launcher {
+        &self.launcher
+    }
+
     /// Names of the plugins.
     pub fn names(&self) -> Vec<&str> {
         self.list.iter().map(|a| a.plugin.name.as_str()).collect()

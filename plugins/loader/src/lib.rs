@@ -5,9 +5,11 @@
 //! anything, so each plugin is opened in a process of its own:
 //!
 //! * [`serve`]: that process; [`server`]: uu's end of it; [`wire`]: the messages between them;
-//! * [`analysers`]: all analyse halves together, with queues, so that the recorder never waits for one.
+//! * [`analysers`]: all analyse halves together, with queues, so that the recorder never waits for one;
+//! * [`calls`]: the signal half of a plugin that is not uu's own, where uu walks from outside.
 
 pub mod analysers;
+pub mod calls;
 mod half;
 mod open;
 mod serve;

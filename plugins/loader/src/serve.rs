@@ -1,11 +1,13 @@
 //! The plugin's process: opens one plugin, describes it, and on request analyses files and decodes lines. Whatever
 //! the plugin does happens here: it may crash, hang or use up its memory, and uu continues.
 
+use crate::calls;
 use crate::open::open;
 use crate::wire::{decode_request, encode_answer, encode_hello, encode_lines, receive, send, Request};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{set_parent_process_death_signal, setrlimit, Resource, Rlimit, Signal};
 use rustix::stdio::dup2_stdout;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -14,9 +16,19 @@ use uunwind_language::Half;
 /// Memory limit of the process, in bytes.
 const MEMORY: u64 = 1 << 30;
 
-/// Serves the plugin at `path` until standard input ends. Standard input and output are the two ends of
-/// [`crate::Server`]. `halves`: those that are linked into this program.
-pub fn serve(path: &Path, halves: &[&dyn Half]) {
+/// Serves the plugin whose path is the first argument until standard input ends: its half that runs outside of
+/// handlers, or, with the second argument [`calls::CALLS`], the other one. `halves`: those that are linked into this
+/// program.
+pub fn serve(arguments: &[OsString], halves: &[&dyn Half]) {
+    let path = arguments.first().map_or(Path::new(""), Path::new);
+    match arguments.get(1).map(OsString::as_os_str) {
+        Some(what) if what == OsStr::new(calls::CALLS) => calls::serve(path),
+        _ => serve_half(path, halves),
+    }
+}
+
+/// Standard input and output are the two ends of [`crate::Server`].
+fn serve_half(path: &Path, halves: &[&dyn Half]) {
     let Ok(mut out) = private_output() else { return };
     restrict();
     let opened = open(path, halves);
@@ -57,7 +69,7 @@ fn private_output() -> io::Result<File> {
 }
 
 /// Makes the process end with uu, leave no core file, and keep within its memory limit.
-fn restrict() {
+pub(crate) fn restrict() {
     // Each of them is a second line of defence; the process serves without it as well.
     for (resource, most) in [(Resource::Data, MEMORY), (Resource::Core, 0)] {
         let _ = setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) });

@@ -108,42 +108,46 @@ pub fn take(arrived: &mut Vec<u8>) -> Result<Option<Vec<u8>>, TooLong> {
 }
 
 /// The rest of a message that is being decoded.
-struct Parts<'a>(&'a [u8]);
+pub(crate) struct Parts<'a>(pub &'a [u8]);
 
 impl<'a> Parts<'a> {
-    fn number<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub fn number<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (number, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
         Some(*number)
     }
 
-    fn bytes(&mut self) -> Option<&'a [u8]> {
+    pub fn bytes(&mut self) -> Option<&'a [u8]> {
         let len = u32::from_le_bytes(self.number()?) as usize;
         let (bytes, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         Some(bytes)
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    pub fn u32(&mut self) -> Option<u32> {
         Some(u32::from_le_bytes(self.number()?))
     }
 
+    pub fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.number()?))
+    }
+
     /// A count of items of at least `each` bytes, which the rest of the message can hold.
-    fn count(&mut self, each: usize) -> Option<usize> {
+    pub fn count(&mut self, each: usize) -> Option<usize> {
         let count = self.u32()? as usize;
         (count <= self.0.len() / each).then_some(count)
     }
 
-    fn text(&mut self) -> Option<String> {
+    pub fn text(&mut self) -> Option<String> {
         Some(String::from_utf8_lossy(self.bytes()?).into_owned())
     }
 
-    fn end(self) -> Option<()> {
+    pub fn end(self) -> Option<()> {
         self.0.is_empty().then_some(())
     }
 }
 
-fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn put(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend((bytes.len() as u32).to_le_bytes());
     out.extend(bytes);
 }

@@ -221,7 +221,7 @@ fn finish(
     let (lines, more) = lines::decode(&recording, plugins.analysers());
     recording.lines = lines;
     notes.extend(more);
-    notes.extend(std::mem::take(&mut plugins.troubles));
+    notes.extend(plugins.take_troubles());
     notes.extend(objects.troubles);
     Dump { recording, threads, stopped, signal, notes }
 }

@@ -47,7 +47,13 @@ impl Remote<'_> {
     fn by_plugin(&self, object: &Mapped, index: usize, cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Packed> {
         let give = self.plugins.get(object.facts()?.plugin)?.rule?;
         let claim = self.claim(object, index)?;
-        plugin_rule::ask(give, &claim, cursor, reader, self.protector(claim.index)).ok()?.map(|rule| rule.pack())
+        match plugin_rule::ask(give, &claim, cursor, reader, self.protector(claim.index)) {
+            Ok(rule) => rule.map(|rule| rule.pack()),
+            Err(_) => {
+                self.plugins.failed(claim.index);
+                None
+            }
+        }
     }
 
     /// The claim of the plugin whose object this is.
@@ -65,7 +71,7 @@ impl Remote<'_> {
             scratch_bytes: plugin.scratch_bytes,
             range: object.image,
             generation: generation(index),
-            user: std::ptr::null_mut(),
+            user: self.plugins.user(facts.plugin),
         })
     }
 
@@ -120,7 +126,8 @@ impl Remote<'_> {
     fn unowned_after(&self, index: u8) -> Option<Claim> {
         let (index, plugin) = self.plugins.unowned_after(index)?;
         let (flags, scratch_bytes) = (plugin.flags, plugin.scratch_bytes);
-        Some(Claim { step: plugin.step, index, flags, scratch_bytes, ..Claim::NOTHING })
+        let user = self.plugins.user(index);
+        Some(Claim { step: plugin.step, index, flags, scratch_bytes, user, ..Claim::NOTHING })
     }
 }
 

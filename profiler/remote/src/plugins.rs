@@ -1,8 +1,10 @@
 //! The plugins of a walk from outside. Their halves that find facts run in processes of their own, as in a recording.
-//! Those that step frames are called in this process; nothing contains their faults here, so only those are called that
-//! read foreign memory by the walk's own functions ([`CHECKED_READS`]).
+//! Their signal halves: those of uu's own plugins are called in this process, where they read foreign memory by the
+//! walk's own functions ([`CHECKED_READS`]); each of the others runs in a process of its own ([`Foreign`]), since
+//! nothing would contain its faults here.
 
 use std::collections::HashMap;
+use std::ffi::c_void;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use uunwind_core::plugin::installed::Installed;
@@ -11,6 +13,7 @@ use uunwind_core::span::Span;
 use uunwind_core::walk::PLUGIN_INDICES;
 use uunwind_language::{Half, Language};
 use uunwind_loader::analysers::Outcome;
+use uunwind_loader::calls::{Foreign, Starting};
 use uunwind_loader::{Analysers, FoundPlugins};
 
 /// Longest wait for the analyse halves, for one file.
@@ -30,31 +33,37 @@ pub struct Facts {
 /// The plugins that are open.
 pub struct Plugins {
     analysers: Analysers,
+    /// Those that are called in this process.
     installed: Installed<PLUGIN_INDICES>,
+    /// Those that are called in processes of their own, by index. In boxes: views point to them.
+    foreign: HashMap<u8, Box<Foreign>>,
     /// Their names, by index; the first is empty.
     pub names: Vec<String>,
     /// Facts that were found, by object key.
     known: HashMap<u64, Option<Facts>>,
     /// What could not be used, and why.
-    pub troubles: Vec<String>,
+    troubles: Vec<String>,
 }
 
 impl Plugins {
-    /// Opens them in this process, where they stay.
+    /// Opens uu's own ones in this process, where they stay, and the others in processes, which end with the calling
+    /// thread.
     pub fn open(found: FoundPlugins, halves: &[&dyn Half]) -> Plugins {
         let mut plugins = Plugins {
             analysers: found.analysers,
             installed: Installed::new(),
+            foreign: HashMap::new(),
             names: vec![String::new()],
             known: HashMap::new(),
             troubles: found.troubles.iter().map(|(path, why)| format!("plugin {} {why}", path.display())).collect(),
         };
+        // All processes are started before the first one is waited for.
+        let mut starting = Vec::new();
         for plugin in found.plugins {
             let index = plugins.names.len();
             plugins.names.push(plugin.name.clone());
             if !plugin.built_in {
-                let why = "may fault, and nothing contains that here: its frames are left out";
-                plugins.troubles.push(format!("plugin {} {why}", plugin.path.display()));
+                starting.push((index, Starting::new(plugins.analysers.launcher(), &plugin), plugin.path));
                 continue;
             }
             let opened = uunwind_loader::open(&plugin.path, halves);
@@ -64,12 +73,32 @@ impl Plugins {
                 plugins.troubles.push(format!("plugin {} {why}", plugin.path.display()));
             }
         }
+        for (index, starting, path) in starting {
+            match (starting.finish(), u8::try_from(index)) {
+                (Ok(foreign), Ok(index)) => drop(plugins.foreign.insert(index, Box::new(foreign))),
+                (Err(why), _) => plugins.troubles.push(format!("plugin {} {why}", path.display())),
+                (Ok(_), Err(_)) => {}
+            }
+        }
         plugins
     }
 
     /// The plugin with this index, if it may be called.
     pub fn get(&self, index: u8) -> Option<&Plugin> {
-        self.installed.get(index).filter(|plugin| plugin.flags & CHECKED_READS != 0)
+        match self.foreign.get(&index) {
+            Some(foreign) => foreign.table(),
+            None => self.installed.get(index).filter(|plugin| plugin.flags & CHECKED_READS != 0),
+        }
+    }
+
+    /// What claims of the plugin with this index must have as `user`.
+    pub fn user(&self, index: u8) -> *mut c_void {
+        self.foreign.get(&index).map_or(std::ptr::null_mut(), |foreign| foreign.user())
+    }
+
+    /// The walk of another thread begins, or the same thread's at another time.
+    pub fn begin_walk(&self) {
+        self.foreign.values().for_each(|foreign| foreign.begin_walk());
     }
 
     /// The first plugin after `index` that may step code which no object covers.
@@ -81,7 +110,18 @@ impl Plugins {
 
     /// A call of the plugin failed.
     pub fn failed(&self, index: u8) {
-        self.installed.failed(index);
+        match self.foreign.get(&index) {
+            Some(foreign) => foreign.failed(),
+            None => drop(self.installed.failed(index)),
+        }
+    }
+
+    /// What could not be used, or failed, and why, for people. To be taken once, at the end.
+    pub fn take_troubles(&mut self) -> Vec<String> {
+        let failed = self.foreign.values().flat_map(|foreign| foreign.notes());
+        let mut troubles = std::mem::take(&mut self.troubles);
+        troubles.extend(failed);
+        troubles
     }
 
     /// The first plugin that claims a file, and its facts. `file`: where it can be opened; `path`: what the process

@@ -265,7 +265,7 @@ pub fn record(
     notes.extend(unseen.notes());
     let unrecorded = not_recorded(&left);
     notes.extend(unrecorded.clone());
-    notes.extend(std::mem::take(&mut plugins.troubles));
+    notes.extend(plugins.take_troubles());
     notes.extend(files.troubles.iter().cloned());
     notes.extend(jit.take_notes());
     report(sampler.snapshots.made(true), &mut event);

@@ -132,6 +132,7 @@ impl<'p> Walks<'p> {
         }
         let mut reader = self.memory.reader();
         self.env.registered.begin_walk();
+        self.env.plugins.begin_walk();
         if self.keeps_reads {
             self.memory.keep_reads();
         }

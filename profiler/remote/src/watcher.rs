@@ -202,7 +202,7 @@ impl Watch {
         }
         self.losses.notes().into_iter().for_each(|note| self.send(Seen::Note(note)));
         self.singles.note().into_iter().for_each(|note| self.send(Seen::Note(note)));
-        let troubles = std::mem::take(&mut plugins.troubles);
+        let troubles = plugins.take_troubles();
         troubles.into_iter().for_each(|trouble| self.send(Seen::Note(trouble)));
     }
 

@@ -25,8 +25,8 @@ static uint32_t emit(struct uu_view *view) {
     uint32_t id = view->host->find_name(view->walk, (uint64_t)(uintptr_t)name, 1);
     if (!id) {
         struct uu_description d = {.code = (uint64_t)(uintptr_t)name, .fingerprint = 1,
-                                   .name = {(uint64_t)(uintptr_t)name, sizeof name - 1, 1, 1},
-                                   .file = {(uint64_t)(uintptr_t)file, sizeof file - 1, 1, 1}, .first_line = 1};
+                                   .name = {(uint64_t)(uintptr_t)name, sizeof name - 1, 1, 3},
+                                   .file = {(uint64_t)(uintptr_t)file, sizeof file - 1, 1, 3}, .first_line = 1};
         id = view->host->describe(view->walk, &d);
     }
     return view->host->emit(view->walk, id, 7);
@@ -35,15 +35,17 @@ static uint32_t emit(struct uu_view *view) {
 /* The faces of overlay. Each emits a frame first, which must be taken back. */
 enum { NULL_READ, WILD_READ, WILD_WRITE, WILD_JUMP, FAR_JUMP, TRAP, DIVIDE, REGISTERS, REGISTERS_FAULT, STACK_POINTER, DIRECTION,
        DIRECTION_FAULT, RECURSION, RECURSION_IN_HOST, LOOP, NONSENSE, ENDLESS, READS, ENDLESS_READS, BUS, COPY, RAISES, ENDLESS_EMITS,
-       ENDLESS_RECALLS, ENDLESS_HASHES, ENDLESS_DESCRIPTIONS, FACES };
+       ENDLESS_RECALLS, ENDLESS_HASHES, ENDLESS_DESCRIPTIONS, ENDLESS_PAGES, EXIT, CLOSES, FORKS, GARBAGE, LIES, FACES };
 #ifndef GOOD
 static const char *const names[FACES] = {"null-read", "wild-read", "wild-write", "wild-jump", "far-jump", "trap", "divide", "registers",
     "registers-fault", "stack-pointer", "direction", "direction-fault", "recursion", "recursion-in-host", "loop", "nonsense", "endless", "reads", "endless-reads",
-    "bus", "copy", "raises", "endless-emits", "endless-recalls", "endless-hashes", "endless-descriptions"};
+    "bus", "copy", "raises", "endless-emits", "endless-recalls", "endless-hashes", "endless-descriptions",
+    "endless-pages", "exit", "closes", "forks", "garbage", "lies"};
 #endif
 static int number = -1;
 
 static volatile int zero;
+static const char garbage[4096] = "\x08\0\0\0garbage";
 
 __attribute__((noinline)) static int recurse(volatile char *from) {
     volatile char room[4096];
@@ -99,6 +101,14 @@ static uint32_t overlay(struct uu_view *view) {
     case ENDLESS_HASHES: for (uint64_t hash;;) view->host->hash(view->walk, view->sp, 8, &hash);
     case ENDLESS_DESCRIPTIONS: for (struct uu_description d = {.code = 1};;) view->host->describe(view->walk, &d);
     case ENDLESS_READS: for (uint64_t word;;) view->host->read_word(view->walk, view->sp, &word);
+    case ENDLESS_PAGES: for (uint64_t word, at = 0;; at += 4096) view->host->read_word(view->walk, at, &word);
+    case EXIT: _exit(0);
+    case CLOSES: for (int fd = 0; fd < 64; fd++) close(fd); return 0;
+    case FORKS: for (int i = 0; i < 8; i++) fork(); for (;;) zero = 0;
+    case GARBAGE: for (int fd = 3; fd < 64; fd++) if (write(fd, garbage, sizeof garbage) < 0) zero = 0; return 0;
+    case LIES: /* a name that it was not given, more frames than there is room for, the right answer */
+        for (uint64_t frames[1][2] = {{3, 9}}, i = 0; i < 100000 && view->host->emit_all(view->walk, frames, 1); i++) ;
+        return UU_OVERLAY_INTERPRETER;
     case READS: { /* failures that the contract allows: the plugin gets an error, and no failure is counted */
         uint64_t word;
         uint8_t bytes[64];

@@ -1,6 +1,6 @@
 //! `uunwind-plugin-server PLUGIN`: what `uu plugin-server PLUGIN` does, for this crate's tests.
 
 fn main() {
-    let plugin = std::env::args_os().nth(1).unwrap_or_default();
-    uunwind_loader::serve(plugin.as_ref(), &[]);
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    uunwind_loader::serve(&arguments, &[]);
 }
