@@ -28,7 +28,7 @@ const CALL_TIME: Duration = Duration::from_millis(500);
 /// The same for one that waits for a CPU on a busy machine, which is not its fault.
 const READY_TIME: Duration = Duration::from_secs(5);
 /// When all calls of a walk have taken that long, no more are made in it.
-const WALK_TIME: Duration = Duration::from_secs(10);
+const WALK_TIME: Duration = Duration::from_secs(2);
 /// Longest time for opening the plugin; nothing stands still meanwhile.
 const OPENING: Duration = Duration::from_secs(5);
 /// At most this number of requests is served in one call: of 16 MiB of memory.
