@@ -57,6 +57,10 @@ struct place { /* code made at run time */
     uint32_t process, code;
     uint64_t address, time;
 };
+struct second { /* a second mapping; `original` is 0 where one has ended */
+    uint32_t process;
+    uint64_t time, start, end, original;
+};
 struct stack {
     char *text;
     uint64_t count;
@@ -73,8 +77,10 @@ LIST(struct sample) samples;
 LIST(struct symbol) symbols;
 LIST(struct text) codes;
 LIST(struct place) places;
+LIST(struct second) seconds;
 LIST(char) line;
 static void *stacks;
+static uint64_t work; /* looks at objects so far */
 
 static const uint8_t *file, *at, *end; /* the whole file; the next byte and the end of what is being read */
 static const char *path;
@@ -239,6 +245,13 @@ static void read_section(uint32_t kind, uint64_t *expected) {
         break;
     case 13: read_symbols(); break;
     case 15: read_jit(); break;
+    case 22:
+        for (uint32_t left = u32(); left; left--) {
+            struct second second = {.process = index_below(processes.count)};
+            second.time = u64(), second.start = u64(), second.end = u64(), second.original = u64();
+            ADD(seconds, second);
+        }
+        break;
     }
 }
 
@@ -398,7 +411,6 @@ static void name_files(void) {
 }
 
 static const struct object *find_object(uint32_t process, uint64_t address, uint64_t time) {
-    static uint64_t work;
     const struct object *found = 0;
     for (size_t i = processes.at[process].first; i < processes.at[process].end; i++) {
         const struct object *o = by_time.at[i];
@@ -410,6 +422,20 @@ static const struct object *find_object(uint32_t process, uint64_t address, uint
             found = o;
     }
     return found;
+}
+
+/* The address in an object whose code a second mapping has at an address; 0 for none. */
+static uint64_t find_original(uint32_t process, uint64_t address, uint64_t time) {
+    const struct second *found = 0;
+    for (size_t i = 0; i < seconds.count; i++) {
+        const struct second *s = &seconds.at[i];
+        if (++work > MOST_WORK)
+            fail("too many stacks and second mappings for this reader");
+        if (s->process == process && s->start <= address && address < s->end && s->time <= time &&
+            (!found || found->time <= s->time))
+            found = s;
+    }
+    return found && found->original ? address - found->start + found->original : 0;
 }
 
 /* Adds to the line. What would break it, is replaced. */
@@ -434,11 +460,17 @@ static void put_native(uint32_t process, uint64_t address, int is_exact, uint64_
     if (!o) {
         struct place key = {.process = process, .address = lookup, .time = time};
         const struct place *place = LAST_UNTIL(places, by_place, &key);
-        if (place && place->process == process && place->address == lookup && place->code)
+        if (place && place->process == process && place->address == lookup && place->code) {
             put(codes.at[place->code - 1]);
-        else
+            return;
+        }
+        uint64_t original = in_window ? 0 : find_original(process, lookup, time);
+        o = original ? find_object(process, original, time) : 0;
+        if (!o) {
             put_format("0x%" PRIx64, address);
-        return;
+            return;
+        }
+        address = original + (address - lookup), lookup = original;
     }
     struct symbol key = {.object = o->file, .address = lookup - o->bias, .name = {end, 0}};
     const struct symbol *symbol = LAST_UNTIL(symbols, by_address, &key);

@@ -64,6 +64,15 @@ struct Process {
     threads: u64,
     samples: u64,
     objects: Vec<usize>,
+    second: Vec<Second>,
+}
+
+/// A second mapping; `original` is 0 where one has ended.
+struct Second {
+    time: u64,
+    start: u64,
+    end: u64,
+    original: u64,
 }
 
 struct Object<'a> {
@@ -204,6 +213,13 @@ impl<'a> Recording<'a> {
             }
             13 => self.symbols(r)?,
             15 => self.jit(r)?,
+            22 => {
+                for _ in 0..r.u32()? {
+                    let process = r.below(self.processes.len())?;
+                    let (time, start, end, original) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+                    self.processes[process].second.push(Second { time, start, end, original });
+                }
+            }
             _ => {}
         }
         Ok(())
@@ -259,7 +275,23 @@ impl<'a> Recording<'a> {
         }
         for process in &mut self.processes {
             process.objects.sort_by_key(|index| self.objects[*index].time);
+            process.second.sort_by_key(|second| second.time);
         }
+    }
+
+    /// The object that covers an address of a process at a time.
+    fn covering(&self, process: usize, address: u64, time: u64) -> Option<usize> {
+        let all = self.processes[process].objects.iter().copied();
+        let mut covering = all.filter(|i| (self.objects[*i].start..self.objects[*i].end).contains(&address)).peekable();
+        let earliest = covering.peek().copied();
+        covering.take_while(|i| self.objects[*i].time <= time).last().or(earliest)
+    }
+
+    /// The address in an object whose code a second mapping has at an address.
+    fn original(&self, process: usize, address: u64, time: u64) -> Option<u64> {
+        let seen = self.processes[process].second.iter().take_while(|second| second.time <= time);
+        let second = seen.filter(|second| (second.start..second.end).contains(&address)).last()?;
+        (second.original != 0).then(|| (address - second.start).wrapping_add(second.original))
     }
 
     /// The name of a frame; `None` if it is on no stack.
@@ -277,13 +309,20 @@ impl<'a> Recording<'a> {
         }
         // A return address may be the next function's.
         let lookup = if flag { address } else { address.saturating_sub(1) };
-        let all = self.processes[process].objects.iter().filter(|_| kind == 1).copied();
-        let mut covering = all.filter(|i| (self.objects[*i].start..self.objects[*i].end).contains(&lookup)).peekable();
-        let earliest = covering.peek().copied();
-        let Some(found) = covering.take_while(|i| self.objects[*i].time <= time).last().or(earliest) else {
+        let (mut address, mut lookup) = (address, lookup);
+        let mut found = self.covering(process, lookup, time).filter(|_| kind == 1);
+        if found.is_none() {
             let code = self.jit.get(&(process, lookup)).and_then(|places| places.range(..=time).next_back()?.1.clone());
-            return Some(code.unwrap_or_else(|| format!("{address:#x}")));
-        };
+            if code.is_some() {
+                return code;
+            }
+            if let Some(original) = self.original(process, lookup, time).filter(|_| kind == 1) {
+                found = self.covering(process, original, time);
+                address = if found.is_some() { original.wrapping_add(address - lookup) } else { address };
+                lookup = original;
+            }
+        }
+        let Some(found) = found else { return Some(format!("{address:#x}")) };
         let (bias, file) = (self.objects[found].bias, self.files[found]);
         let symbol = self.symbols.get(&(file, lookup.wrapping_sub(bias))).filter(|name| !name.is_empty());
         let path = Some(self.objects[file].path).filter(|path| !path.is_empty()).unwrap_or(b"?");

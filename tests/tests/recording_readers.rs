@@ -108,6 +108,17 @@ fn an_embedded_interpreter() {
 }
 
 #[test]
+fn code_that_is_mapped_again() {
+    let scratch = paths::scratch("reader-second-mapping");
+    let options = ["-fno-omit-frame-pointer", "-O0", "-pthread"];
+    let program = compile::gcc(&scratch, "second_mapping", &["native/second_mapping.c"], &options);
+    let words = [program.as_os_str(), OsStr::new("burn")];
+    let recording = uu::record(&scratch, &["-r", "499"], |_| {}, &words).expect_code(0);
+    let said = agree(&readers(&scratch), &recording, &scratch);
+    assert!(said.contains("in_thread;outer;inner"), "{said}");
+}
+
+#[test]
 fn windows() {
     let scratch = paths::scratch("reader-windows");
     let program = example(&scratch, "jit/jit.c", &[]);

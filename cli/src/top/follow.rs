@@ -161,6 +161,8 @@ impl Follower {
         self.jit.look();
         // Remarks on sources that cannot be read are for recordings.
         drop(self.jit.take_notes());
+        // The recording has them itself.
+        drop(self.jit.take_second_mappings());
     }
 
     /// Names the samples that are new, and adds them to the sums.

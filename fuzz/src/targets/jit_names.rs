@@ -4,7 +4,7 @@
 use crate::alloc;
 use std::path::Path;
 use uunwind_elf::{maps, Image};
-use uunwind_recorder::jit::{self, gdb, jitdump, perf_map, table};
+use uunwind_recorder::jit::{self, gdb, jitdump, perf_map, second_mappings, table};
 
 /// A perf map: the bytes are its content.
 pub fn perf_map(data: &[u8]) -> bool {
@@ -51,9 +51,30 @@ pub fn gdb_jit(data: &[u8]) -> bool {
     head.is_some() || !codes.is_empty()
 }
 
-/// The content of `/proc/PID/maps`, in which paths may be anything.
+/// Memory that is the same everywhere.
+struct Same;
+
+impl second_mappings::Memory for Same {
+    fn read(&self, places: &[(u64, usize)]) -> second_mappings::Read {
+        second_mappings::Read::Bytes(vec![0; places.iter().map(|(_, len)| *len).sum()])
+    }
+}
+
+/// The content of `/proc/PID/maps`, in which paths may be anything. Of what is mapped, the lower half is objects.
 pub fn maps(data: &[u8]) -> bool {
     let mut taken = false;
+    let mappings: Vec<maps::Mapping> = maps::in_text(data).collect();
+    let mut second = second_mappings::SecondMappings::new(0);
+    let objects = mappings.len().div_ceil(2);
+    mappings.iter().take(objects).for_each(|mapping| second.object(mapping.start, mapping.end));
+    for now in 1..3 {
+        second.search(&mappings, &Same, now);
+        second.look(&Same, now);
+        for found in second.take() {
+            assert!(found.start < found.end && found.time < 4);
+            taken = true;
+        }
+    }
     for mapped in maps::in_text(data).filter_map(jit::Mapped::of) {
         let name = mapped.path.file_name().and_then(|name| name.to_str()).expect("a name");
         assert!(name.starts_with("jit-") && name.contains(".dump"), "{name}");

@@ -14,6 +14,10 @@ pub struct Mapping {
     pub end: u64,
     /// Four letters, such as `r-xp`.
     pub permissions: String,
+    /// Where its first byte is in the file.
+    pub offset: u64,
+    /// Major and minor number of the file's device.
+    pub device: (u32, u32),
     /// Inode of the file; 0: none.
     pub inode: u64,
     /// Path of the file in the process's own root, with ` (deleted)` after it where the file has no name any more; or a
@@ -29,16 +33,29 @@ impl Mapping {
         let (start, end) = text()?.split_once('-')?;
         let number = |text| u64::from_str_radix(text, 16).ok();
         let (start, end) = (number(start)?, number(end)?);
-        let (permissions, _offset, _device) = (text()?.to_owned(), text()?, text()?);
+        let permissions = text()?.to_owned();
+        let offset = number(text()?)?;
+        let (major, minor) = text()?.split_once(':').unwrap_or_default();
+        let device = (number_of(major), number_of(minor));
         let inode = text()?.parse().ok()?;
         let name = fields.next().unwrap_or_default().trim_ascii_start().to_vec();
-        Some(Mapping { start, end, permissions, inode, name })
+        Some(Mapping { start, end, permissions, offset, device, inode, name })
+    }
+
+    /// Whether its bytes may be written.
+    pub fn is_writable(&self) -> bool {
+        self.permissions.contains('w')
     }
 
     /// Whether its bytes may be executed.
     pub fn is_executable(&self) -> bool {
         self.permissions.contains('x')
     }
+}
+
+/// A device's number; 0 for what is none.
+fn number_of(text: &str) -> u32 {
+    u32::from_str_radix(text, 16).unwrap_or(0)
 }
 
 /// The mappings of a process, given by its pid or as "self", in order of addresses. A process that has ended has none.
@@ -59,7 +76,7 @@ mod tests {
     #[test]
     fn names_hold_blanks_and_any_bytes() {
         let text = b"5600-5700 r--p 00000000 08:01 12 /bin/a b\n\
-                     5700-5800 r-xp 00000000 08:01 12                 /bin/a\xff b (deleted)\n\
+                     5700-5800 r-xp 0001f000 fd:1a 12                 /bin/a\xff b (deleted)\n\
                      7000-7100 rwxp 00000000 00:00 0 \n\
                      7100-7200 rw-p 00000000 00:00 0\n\
                      7fff0000-7fff1000 r-xp 00000000 00:00 0          [vdso]\n\
@@ -68,12 +85,15 @@ mod tests {
             start,
             end,
             permissions: permissions.to_owned(),
+            offset: 0,
+            device: if inode == 0 { (0, 0) } else { (8, 1) },
             inode,
             name: name.to_vec(),
         };
+        let code = mapping(0x5700, 0x5800, "r-xp", 12, b"/bin/a\xff b (deleted)");
         let expected = [
             mapping(0x5600, 0x5700, "r--p", 12, b"/bin/a b"),
-            mapping(0x5700, 0x5800, "r-xp", 12, b"/bin/a\xff b (deleted)"),
+            Mapping { offset: 0x1f000, device: (0xfd, 0x1a), ..code },
             mapping(0x7000, 0x7100, "rwxp", 0, b""),
             mapping(0x7100, 0x7200, "rw-p", 0, b""),
             mapping(0x7fff_0000, 0x7fff_1000, "r-xp", 0, b"[vdso]"),

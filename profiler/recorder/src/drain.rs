@@ -159,6 +159,7 @@ impl Drain {
         }
         self.objects.poll(&mut self.facts);
         self.jit.look();
+        self.writer.second_mappings(&self.jit.take_second_mappings());
         self.language_names();
         for note in self.objects.take_notes().into_iter().chain(self.jit.take_notes()) {
             self.writer.note(&note);

@@ -1,7 +1,7 @@
 //! The recording: a versioned file, described in docs/recording-format.md. The recorder appends sections. Reading
 //! trusts no byte of them, so any bytes may be passed to [`Recording::parse`].
 //!
-//! * `model`, `jit`, `symbols`, `totals`: what the sections hold; `wire`, `section`: how they are encoded;
+//! * `model`, `jit`, `second_mappings`, `symbols`, `totals`: what the sections hold; `wire`, `section`: how they are encoded;
 //! * `copies`: samples whose stacks are walked later;
 //! * `read` and `write`: whole files; `growing`: one that is still being written; `merge`: several as one;
 //! * [`languages`]: what the recording has of interpreted languages, and what it lacks;
@@ -17,6 +17,7 @@ mod merge;
 mod model;
 pub mod objects;
 mod read;
+mod second_mappings;
 mod section;
 mod signals;
 mod symbols;
@@ -32,6 +33,7 @@ pub use jit::{JitCode, JitNames, JitPlace, JitSource};
 pub use languages::CodeLine;
 pub use model::{Lock, Name, Node, Object, Process, Sample, Settings, Start, Thread, Wait};
 pub use read::{LeftOut, Lost, Recording};
+pub use second_mappings::SecondMapping;
 pub use signals::signal_name;
 pub use symbols::{Call, Inlined, Symbol, Symbols};
 pub use tap::{Tap, TapHolder};

@@ -49,6 +49,9 @@ impl Recording {
         other.counters.iter_mut().for_each(|(process, _)| moved_by(process, processes));
         other.lines.iter_mut().for_each(|line| moved_by(&mut line.process, processes));
         other.places.iter_mut().for_each(|place| moved_by(&mut place.process, processes));
+        for mapping in &mut other.second_mappings {
+            (mapping.process, mapping.time) = (mapping.process.saturating_add(processes), at(mapping.time));
+        }
         for place in &mut other.jit.places {
             (place.process, place.time) = (place.process.saturating_add(processes), at(place.time));
             place.code = place.code.map(|code| code.saturating_add(codes));
@@ -81,6 +84,7 @@ impl Recording {
         self.counters.append(&mut other.counters);
         self.lines.append(&mut other.lines);
         self.places.append(&mut other.places);
+        self.second_mappings.append(&mut other.second_mappings);
         self.jit.codes.append(&mut other.jit.codes);
         self.jit.places.append(&mut other.jit.places);
         self.warnings.append(&mut other.warnings);

@@ -1,6 +1,6 @@
 //! Which object covered an address of a process at a time.
 
-use crate::{Object, Recording};
+use crate::{Object, Recording, SecondMapping};
 use std::collections::{HashMap, HashSet};
 
 /// The objects of a recording, for lookups by address and time.
@@ -11,6 +11,8 @@ pub struct ObjectMap {
     canonical: Vec<u32>,
     /// By process and address: the objects that cover it, in order of time.
     cache: HashMap<(u32, u64), Vec<u32>>,
+    /// By process: its second mappings, sorted by time.
+    second_mappings: HashMap<u32, Vec<SecondMapping>>,
 }
 
 impl ObjectMap {
@@ -40,7 +42,12 @@ impl ObjectMap {
         for list in &mut by_process {
             list.sort_by_key(|i| recording.objects.get(*i as usize).map_or(0, |o| o.time));
         }
-        ObjectMap { by_process, canonical, cache: HashMap::new() }
+        let mut second_mappings: HashMap<_, Vec<_>> = HashMap::new();
+        for mapping in &recording.second_mappings {
+            second_mappings.entry(mapping.process).or_default().push(*mapping);
+        }
+        second_mappings.values_mut().for_each(|of| of.sort_by_key(|mapping| mapping.time));
+        ObjectMap { by_process, canonical, cache: HashMap::new(), second_mappings }
     }
 
     /// Index of the canonical object, which stands for all with the same identity: symbols are kept once for them. It
@@ -57,6 +64,37 @@ impl ObjectMap {
         let covering = self.covering(recording, process, address);
         let seen = |i: &&u32| recording.objects.get(**i as usize).is_some_and(|o| o.time <= time);
         covering.iter().take_while(seen).last().or(covering.first()).copied()
+    }
+
+    /// The address in an object whose code a second mapping had at `address` in `process` at `time`. Objects come first:
+    /// only for addresses that none covers.
+    pub fn original(&self, process: u32, address: u64, time: u64) -> Option<u64> {
+        let of = self.second_mappings.get(&process)?.iter();
+        let seen = of.take_while(|mapping| mapping.time <= time);
+        seen.filter(|mapping| (mapping.start..mapping.end).contains(&address)).last()?.original_of(address)
+    }
+
+    /// Every place, by canonical object and file address, that `address` had in `process` at some time: in the objects
+    /// that covered it, or, if none did, in those that second mappings had there.
+    pub fn places(&mut self, recording: &Recording, process: u32, address: u64) -> Vec<(u32, u64)> {
+        let mut found = self.places_in_objects(recording, process, address);
+        if found.is_empty() {
+            let mappings = self.second_mappings.get(&process).map_or(&[][..], |list| list);
+            let originals: HashSet<u64> = mappings.iter().filter_map(|m| m.original_of(address)).collect();
+            for original in originals {
+                found.extend(self.places_in_objects(recording, process, original));
+            }
+        }
+        found
+    }
+
+    fn places_in_objects(&mut self, recording: &Recording, process: u32, address: u64) -> Vec<(u32, u64)> {
+        let covering = self.covering(recording, process, address).to_vec();
+        let place = |index: &u32| {
+            let object = recording.objects.get(*index as usize)?;
+            Some((self.canonical(*index), file_address(object, address)))
+        };
+        covering.iter().filter_map(place).collect()
     }
 
     /// Every object that covered `address` in `process` at some time, earliest first.
@@ -126,6 +164,28 @@ mod tests {
         assert_eq!(map.find(&recording, 0, 0x3000, 99), None);
         assert_eq!(map.find(&recording, 1, 0x2000, 99), None);
         assert_eq!((map.canonical(1), map.canonical(2)), (1, 1), "the same path");
+    }
+
+    #[test]
+    fn code_of_a_second_mapping_is_its_objects_until_it_is_gone() {
+        let object = |start, end, bias| Object { start, end, bias, ..Object::default() };
+        let mapping = |time, start, original| SecondMapping { time, start, end: start + 0x100, original, process: 0 };
+        let recording = Recording {
+            processes: vec![Process::default()],
+            objects: vec![object(0x1000, 0x2000, 0x800), object(0x8000, 0x8080, 0x8000)],
+            // In the order in which they were found, which is not that of time.
+            second_mappings: vec![mapping(30, 0x8000, 0), mapping(10, 0x8000, 0x1200), mapping(50, 0x8040, 0x1300)],
+            ..Recording::default()
+        };
+        let mut map = ObjectMap::new(&recording);
+        let original = |address, time| map.original(0, address, time);
+        assert_eq!([9, 10, 29, 30].map(|time| original(0x80f0, time)), [None, Some(0x12f0), Some(0x12f0), None]);
+        assert_eq!(original(0x80f0, 50), Some(0x13b0), "the latest that covers it");
+        assert_eq!([original(0x8100, 29), map.original(1, 0x80f0, 29)], [None, None]);
+        let mut places = map.places(&recording, 0, 0x80f0);
+        places.sort_unstable();
+        assert_eq!(places, [(0, 0xaf0), (0, 0xbb0)]);
+        assert_eq!(map.places(&recording, 0, 0x8010), [(1, 0x10)], "an object's own code is its own");
     }
 
     #[test]

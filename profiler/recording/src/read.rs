@@ -8,6 +8,7 @@ use crate::error::ReadError;
 use crate::jit::JitNames;
 use crate::languages::{decode_language, decode_lines, CodeLine, CodePlace};
 use crate::model::{Lock, Name, Node, Object, Process, Sample, Settings, Start, Thread, Wait};
+use crate::second_mappings::SecondMapping;
 use crate::section::{unframe, wanted, BadFrame, Kind, FRAME_HEAD, HEADER_BYTES, MAGIC, VERSION};
 use crate::symbols::Symbols;
 use crate::totals::{Counters, End};
@@ -72,6 +73,8 @@ pub struct Recording {
     pub symbols: Option<Symbols>,
     /// Names of code made at run time.
     pub jit: JitNames,
+    /// Where processes have objects' code at other addresses than their loaders', in the order in which it was found.
+    pub second_mappings: Vec<SecondMapping>,
     /// What is known of plugins' languages: at most one for each plugin.
     pub languages: Vec<Language>,
     /// Lines of positions in code objects that have line tables.
@@ -303,6 +306,13 @@ impl Recording {
                     let (thread, begin) = (r.u32("thread")?, r.u64("time")?);
                     self.check(thread as usize, self.threads.len(), r, "thread index")?;
                     self.waits.push(Wait { thread, begin, duration: r.u64("duration")? });
+                }
+            }
+            Kind::SecondMappings => {
+                for _ in 0..r.count(SecondMapping::BYTES, "number of second mappings")? {
+                    let mapping = SecondMapping::decode(r)?;
+                    self.check(mapping.process as usize, self.processes.len(), r, "process index")?;
+                    self.second_mappings.push(mapping);
                 }
             }
             Kind::Counters => {

@@ -58,6 +58,8 @@ uunwind_core::numbered! {
         Start = 20;
         /// Any number of single `Wait`s.
         Waits = 21;
+        /// Any number of `SecondMapping`s.
+        SecondMappings = 22;
     }
 }
 

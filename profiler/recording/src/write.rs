@@ -4,6 +4,7 @@ use crate::copies::StackCopy;
 use crate::jit::JitNames;
 use crate::languages::{encode_language, encode_lines, CodeLine};
 use crate::model::{Name, Node, Object, Process, Sample, Settings, Start, Thread, Wait};
+use crate::second_mappings::SecondMapping;
 use crate::section::{frame, Kind, HEADER_BYTES, MAGIC, VERSION};
 use crate::symbols::Symbols;
 use crate::tap::Tap;
@@ -226,6 +227,17 @@ impl<W: Write> Writer<W> {
                 out.put_u64(wait.begin);
                 out.put_u64(wait.duration);
             }
+        });
+    }
+
+    /// Second mappings of processes already written, if there are any.
+    pub fn second_mappings(&mut self, mappings: &[SecondMapping]) {
+        if mappings.is_empty() {
+            return;
+        }
+        self.section(Kind::SecondMappings, |out| {
+            out.put_u32(mappings.len() as u32);
+            mappings.iter().for_each(|mapping| mapping.encode(out));
         });
     }
 

@@ -78,7 +78,8 @@ pub fn dump(pid: u32, plugins: &mut Plugins, cache: &Cache, namer: &[OsString]) 
             .map_err(|_| unreadable(io::Error::other("the walk has panicked")))?
             .map_err(|error| refused(pid, error))?;
     }
-    let Some(taken) = taken else { return Err(DumpError::NoProcess(pid)) };
+    let Some(mut taken) = taken else { return Err(DumpError::NoProcess(pid)) };
+    taken.recording.second_mappings = jit.take_second_mappings();
     let process = Process { pid, plugins: plugins.names.clone(), exe: exe(pid), ..Process::default() };
     let mut dump = finish(taken, process, command(pid), objects, plugins, (Some(namer), Some(&jit)));
     dump.notes.extend(jit.take_notes());
@@ -92,7 +93,7 @@ fn reported(pid: u32, objects: &Objects) -> Jit {
     for object in objects.recorded() {
         jit.object(0, &object, || objects.files_of(object.start));
     }
-    jit.look();
+    jit.search(0);
     // The rest of the files, for which there is no second look.
     jit.finish(0);
     jit

@@ -128,6 +128,7 @@ pub fn record(
     let mut jit = Jit::default();
     begin_image(0, (pid, None), plugins, &mut writer, &mut jit);
     files.add(&first, 0, 0, &mut writer, &mut jit);
+    search(&mut jit, 0, &mut writer);
     event(Event::Begun(&settings.command, &path));
 
     let (period, wall) = (1_000_000_000 / u64::from(attach.rate.max(1)), attach.flags & uunwind_ring::FLAG_WALL != 0);
@@ -149,7 +150,9 @@ pub fn record(
         let (of, with, by) = (&objects, &*plugins, &mut sampler);
         let pause = std::thread::scope(|scope| scope.spawn(|| by.run(of, with)).join());
         followed.iter_mut().for_each(Followed::update);
+        sampler.targets.iter().for_each(|target| jit.unchanged_until(target.process, target.checked));
         jit.look();
+        sampler.writer.second_mappings(&jit.take_second_mappings());
         let index = match pause {
             Ok(Pause::Over(EndCause::ProgramEnded)) => {
                 for (index, process) in sampler.drop_ended() {
@@ -190,6 +193,7 @@ pub fn record(
                     begin_image(images, (child, parent), plugins, &mut sampler.writer, &mut jit);
                     let target = Target::new(child, pidfd, images, code);
                     files.add(&now, images, target.checked, &mut sampler.writer, &mut jit);
+                    search(&mut jit, images, &mut sampler.writer);
                     // What those that are older than the recording have used before it is not its matter.
                     let whole = machine::start_of(child) >= begun_at;
                     followed.push(Followed::new(child, image, whole));
@@ -243,6 +247,7 @@ pub fn record(
         }
         let Some(target) = sampler.targets.get_mut(index) else { continue };
         files.add(&prepared, target.process, target.checked, &mut sampler.writer, &mut jit);
+        search(&mut jit, target.process, &mut sampler.writer);
         target.code = code;
         if let Some(place) = objects.get_mut(index) {
             *place = prepared;
@@ -257,6 +262,7 @@ pub fn record(
     let left = if is_left { children(pid) } else { Vec::new() };
     sampler.end();
     sampler.targets.iter().for_each(|target| jit.finish(target.process));
+    sampler.writer.second_mappings(&jit.take_second_mappings());
     // A Ctrl-C so far has ended the recording; the next one ends the work that uu still does.
     child::forget_interrupt();
     notes.insert(0, how(attach, &sampler.tally, wall));
@@ -339,6 +345,12 @@ fn begin_image(
     writer.process(&Process { pid, parent: id, origin, start, exe: exe(pid), plugins, ..Process::default() });
     writer.command(index, &command(pid));
     jit.process(index, pid, start, parent.filter(|parent| parent.is_same_program).map(|parent| parent.index));
+}
+
+/// Searches what a process has mapped for an object's code at another address.
+fn search(jit: &mut Jit, process: u32, writer: &mut Writer<File>) {
+    jit.search(process);
+    writer.second_mappings(&jit.take_second_mappings());
 }
 
 /// The files of all objects that the process has had.

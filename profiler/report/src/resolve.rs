@@ -128,10 +128,18 @@ impl<'a> Resolver<'a> {
         Moment { process, time: sample.time }
     }
 
-    /// Resolves a native frame: the object that covered it, its symbol, its file address.
-    pub fn native(&mut self, code: CodeAt) -> Native<'_> {
-        let lookup = code.lookup();
-        let object = self.map.find(self.recording, code.moment.process, lookup, code.moment.time);
+    /// Resolves a native frame: the object that covered it, its symbol, its file address. Where none did, and no JIT has
+    /// reported a function, it may be the code of a second mapping.
+    pub fn native(&mut self, mut code: CodeAt) -> Native<'_> {
+        let Moment { process, time } = code.moment;
+        let mut lookup = code.lookup();
+        let mut object = self.map.find(self.recording, process, lookup, time);
+        let second = if object.is_none() { self.map.original(process, lookup, time) } else { None };
+        if let Some(original) = second.filter(|_| self.jit(code).is_none()) {
+            code.address = code.address.wrapping_sub(lookup).wrapping_add(original);
+            lookup = original;
+            object = self.map.find(self.recording, process, lookup, time);
+        }
         let Some(o) = object.and_then(|i| self.recording.objects.get(i as usize)) else {
             return Native { object: None, symbol: None, start: None, file_address: code.address };
         };

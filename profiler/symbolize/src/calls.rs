@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::Path;
 use uunwind_core::frame::{frames, Frame};
-use uunwind_recording::objects::{file_address, lookup_address, ObjectMap};
+use uunwind_recording::objects::{lookup_address, ObjectMap};
 use uunwind_recording::{Call, Recording, Symbol, Symbols};
 
 /// Limit of tail calls in a row that are followed.
@@ -198,10 +198,5 @@ fn places(recording: &Recording, map: &mut ObjectMap, process: u32, node: u32) -
     let entry = recording.nodes.get((node as usize).checked_sub(1)?)?;
     let Frame::Native { address, exact, .. } = frames(&[entry.word, entry.position]).next()? else { return None };
     let lookup = lookup_address(address, exact);
-    let covering = map.covering(recording, process, lookup).to_vec();
-    let place = |index: u32| {
-        let object = recording.objects.get(index as usize)?;
-        Some((map.canonical(index), file_address(object, lookup)))
-    };
-    Some((exact, covering.into_iter().filter_map(place).collect()))
+    Some((exact, map.places(recording, process, lookup)))
 }

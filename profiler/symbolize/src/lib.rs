@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::catch_unwind;
 use std::path::PathBuf;
 use uunwind_core::frame::{frames, Frame};
-use uunwind_recording::objects::{file_address, lookup_address, ObjectMap};
+use uunwind_recording::objects::{lookup_address, ObjectMap};
 use uunwind_recording::{Inlined, Object, Recording, Symbol, Symbols};
 use uunwind_symbols::Mapped;
 
@@ -75,10 +75,8 @@ fn wanted(recording: &Recording, map: &mut ObjectMap) -> BTreeMap<u32, BTreeSet<
                 continue;
             };
             let lookup = lookup_address(address, exact);
-            for object in map.covering(recording, thread.process, lookup).to_vec() {
-                if let Some(o) = recording.objects.get(object as usize) {
-                    wanted.entry(map.canonical(object)).or_default().insert(file_address(o, lookup));
-                }
+            for (object, address) in map.places(recording, thread.process, lookup) {
+                wanted.entry(object).or_default().insert(address);
             }
         }
     }

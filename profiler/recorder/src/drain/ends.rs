@@ -21,6 +21,7 @@ impl Drain {
         for block in 0..BLOCKS {
             self.finish(block);
         }
+        self.writer.second_mappings(&self.jit.take_second_mappings());
         self.objects.finish(&mut self.facts);
         for note in self.objects.take_notes().into_iter().chain(self.jit.take_notes()) {
             self.writer.note(&note);

@@ -3,6 +3,8 @@
 //! since they may vanish with it, and kept in memory ([`table`]). At the end, the names of the functions that occur in
 //! samples are written to the recording (`resolve`).
 //!
+//! Code of an object that is mapped a second time ([`second_mappings`]) is found here, too. It has its object's names.
+//!
 //! All of it is done outside the target. For a program without a JIT it costs a look at `/proc` now and then.
 
 pub mod gdb;
@@ -10,10 +12,12 @@ pub mod jitdump;
 pub mod perf_map;
 mod ranges;
 mod resolve;
+pub mod second_mappings;
 pub mod table;
 
 use crate::child::interrupted;
 use crate::machine;
+use second_mappings::SecondMappings;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -22,7 +26,7 @@ use table::{Room, Table};
 use uunwind_elf::maps::{self, Mapping};
 use uunwind_elf::{files, Image};
 use uunwind_recording::objects::ObjectMap;
-use uunwind_recording::{JitNames, Object, Recording};
+use uunwind_recording::{JitNames, Object, Recording, SecondMapping};
 
 /// At most this number of bytes of one file are read in one look.
 const AT_ONCE: usize = 1 << 20;
@@ -86,6 +90,7 @@ struct Process {
     /// The file that the next look begins with.
     next_dump: usize,
     lists: Vec<gdb::Descriptor>,
+    second: SecondMappings,
     /// Time of the last look, and when new files and whole lists are due next (CLOCK_MONOTONIC, ns).
     looked: u64,
     search_at: u64,
@@ -111,6 +116,7 @@ impl Jit {
             dumps: Vec::new(),
             next_dump: 0,
             lists: Vec::new(),
+            second: SecondMappings::new(start),
             looked: start,
             search_at: start.saturating_add(SOON),
             interval: SOON,
@@ -138,6 +144,7 @@ impl Jit {
             dumps: Vec::new(),
             next_dump: 0,
             lists,
+            second: SecondMappings::default(),
             looked: 0,
             search_at: u64::MAX,
             interval: LATE,
@@ -149,6 +156,9 @@ impl Jit {
 
     /// Looks for the head of GDB's list in an object that a process has loaded. `places`: paths where its file may be.
     pub fn object(&mut self, index: u32, object: &Object, places: impl FnOnce() -> Vec<PathBuf>) {
+        if let Some(process) = self.processes.get_mut(&index) {
+            process.second.object(object.start, object.end);
+        }
         let head = *self.heads.entry(object.facts_key).or_insert_with(|| {
             let open = |path: &PathBuf| Image::open(path).ok();
             places()
@@ -173,6 +183,31 @@ impl Jit {
         }
     }
 
+    /// The caller, who does not look all the time, has seen that a process's code was mapped as at the last search up to
+    /// `time` (CLOCK_MONOTONIC, ns).
+    pub fn unchanged_until(&mut self, index: u32, time: u64) {
+        if let Some(process) = self.processes.get_mut(&index) {
+            process.second.unchanged_until(time);
+        }
+    }
+
+    /// Searches a process's files and mappings now, though it may not be time for it.
+    pub fn search(&mut self, index: u32) {
+        if let Some(process) = self.processes.get_mut(&index).filter(|p| p.live) {
+            process.search_at = 0;
+            process.look(machine::monotonic());
+        }
+    }
+
+    /// Second mappings that were found, or are gone, since the last call.
+    pub fn take_second_mappings(&mut self) -> Vec<SecondMapping> {
+        let of = |(index, process): (&u32, &mut Process)| {
+            let index = *index;
+            process.second.take().into_iter().map(move |mapping| SecondMapping { process: index, ..mapping })
+        };
+        self.processes.iter_mut().flat_map(of).collect()
+    }
+
     /// Reads the last reports of a process that has ended, or has called exec.
     pub fn finish(&mut self, index: u32) {
         let Some(process) = self.processes.get_mut(&index).filter(|p| p.live) else { return };
@@ -195,6 +230,9 @@ impl Jit {
                 process.table.left_out,
                 table::ROOM >> 20
             ));
+        }
+        if process.second.left_out() > 0 {
+            note("it maps its files again in too many places: code in some of them has no names".to_owned());
         }
         let spent: u64 = process.lists.iter().map(gdb::Descriptor::spent).sum();
         if spent > 0 {
@@ -254,8 +292,9 @@ impl Jit {
 
 impl Process {
     fn look(&mut self, now: u64) {
+        self.second.look(&second_mappings::Live(self.pid), now);
         if now >= self.search_at {
-            self.search();
+            self.search(now);
             self.interval = (self.interval * 2).min(LATE);
             self.search_at = now + self.interval;
         }
@@ -295,10 +334,16 @@ impl Process {
     }
 
     /// Searches for files that were not found before.
-    fn search(&mut self) {
+    fn search(&mut self, now: u64) {
         self.search_map();
+        let Ok(mappings) = maps::of(self.pid) else { return };
+        let mappings: Vec<Mapping> = mappings.filter(Mapping::is_executable).collect();
+        // A process that has ended has none.
+        if !mappings.is_empty() {
+            self.second.search(&mappings, &second_mappings::Live(self.pid), now);
+        }
         if self.dumps.len() < MOST_SOURCES {
-            self.search_dumps();
+            self.search_dumps(mappings);
         }
     }
 
@@ -310,9 +355,8 @@ impl Process {
     }
 
     /// Finds jitdump files by the page that their writer has mapped executable.
-    fn search_dumps(&mut self) {
-        let Ok(mappings) = maps::of(self.pid) else { return };
-        for mapped in mappings.filter_map(Mapped::of) {
+    fn search_dumps(&mut self, mappings: Vec<Mapping>) {
+        for mapped in mappings.into_iter().filter_map(Mapped::of) {
             if self.dumps.iter().any(|d| d.path == mapped.path) || self.dumps.len() >= MOST_SOURCES {
                 continue;
             }

@@ -315,6 +315,8 @@ mod tests {
             start,
             end,
             permissions: "rw-p".to_owned(),
+            offset: 0,
+            device: (0, 0),
             inode: 0,
             name: name.to_vec(),
         };

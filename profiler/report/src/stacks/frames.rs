@@ -16,8 +16,8 @@ pub(super) type Key = (u32, Frame, Owner);
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Owner {
     None,
-    /// An object, by its index.
-    Object(u32),
+    /// An object, by its index, and the file address, which may change, too: an object may be mapped again elsewhere.
+    Object(u32, u64),
     /// A function made at run time, by its index.
     Jit(u32),
 }
@@ -69,8 +69,9 @@ impl Merger<'_, '_> {
             }
             Frame::Native { address, exact, interpreter, .. } => {
                 let code = moment.code(address, exact);
-                let owner = match self.resolver.native(code).object {
-                    Some(object) => Owner::Object(object),
+                let native = self.resolver.native(code);
+                let owner = match native.object {
+                    Some(object) => Owner::Object(object, native.file_address),
                     None => match self.resolver.jit(code) {
                         Some((_, place)) => Owner::Jit(place.code.unwrap_or(0)),
                         None => Owner::None,
