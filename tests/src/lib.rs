@@ -38,6 +38,7 @@ pub mod registered;
 pub mod rules;
 pub mod running;
 pub mod samples;
+pub mod standing;
 pub mod terminal;
 pub mod uu;
 pub use uunwind_skips as skips;

@@ -2,6 +2,7 @@
 //! preloaded into them.
 
 use crate::samples::{self, Sample};
+use crate::standing::{self, Standing};
 use crate::{compile, paths, process, uu};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -66,23 +67,29 @@ fn objects() -> &'static Objects {
     })
 }
 
-/// Runs a program that sends itself SIGPROF where it is to be sampled (`targets/python/cap.c`).
+/// Runs a program that sends itself SIGPROF where it is to be sampled (`targets/python/cap.c`). With [`standing::VARIABLE`],
+/// each of these samples is compared with what `uu dump -p` finds at the same moment.
 pub fn explicit(
     scratch: &Path,
     reads: Reads,
     configure: impl FnOnce(&mut Command),
     program: &[&OsStr],
 ) -> Result<Walked, String> {
-    let objects = objects();
-    run(
-        scratch,
-        reads,
-        |command| {
+    let (objects, standing) = (objects(), Standing::wanted());
+    let walk = || {
+        let configure = |command: &mut Command| {
             configure(command);
             command.env("LD_PRELOAD", &objects.walks);
-        },
-        program,
-    )
+            standing.iter().for_each(|standing| standing.configure(command));
+        };
+        run(scratch, reads, configure, program)
+    };
+    let Some(standing) = &standing else { return walk() };
+    let (walked, dumped) = standing.run(scratch, walk);
+    let walked = walked?;
+    let equal = standing::compare(&walked.samples, &dumped)?;
+    println!("from outside: {equal} stacks are those that {program:?} has found itself");
+    Ok(walked)
 }
 
 /// Runs a program under a storm of 10,000 signals a second. An error if the handler calls malloc(3), takes a lock, or

@@ -2,11 +2,16 @@
    calls uu_walk(). What it found is written when the program ends, as `uu report --format samples` writes it, to the file
    $UU_TEST_SAMPLES. Code objects have no address there.
 
+   With $UU_TEST_STANDS, a number, it stands still in the handler at that many samples, at most: it writes "PID TID SAMPLE" to
+   the pipe $UU_TEST_ASKS, and goes on when it has read a byte from $UU_TEST_ANSWERS.
+
    With $UU_TEST_STORM, a timer sends the signal 100 us after the last one was handled, and another one at each tick of CPU
    time. The handler has the mask by which watch_calls.c recognises it. */
 #define _GNU_SOURCE
 #include "handler_mask.h"
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -65,6 +70,33 @@ static void start_timer(long microseconds) {
         abort();
 }
 
+static int asks, answers;
+static atomic_int stands_left; /* 0: it does not stand still */
+static atomic_flag stands = ATOMIC_FLAG_INIT;
+
+/* The first samples, and the squares: a program may take very many. Where one thread stands, others go on. */
+static void stand(unsigned index) {
+    unsigned root = 0;
+    while (root * root < index)
+        root++;
+    if (atomic_load(&stands_left) <= 0 || (index > 4 && root * root != index) || getpid() != owner)
+        return;
+    if (atomic_flag_test_and_set(&stands))
+        return;
+    int before = errno;
+    if (atomic_fetch_sub(&stands_left, 1) > 0) {
+        char line[64], byte;
+        int len = snprintf(line, sizeof line, "%d %ld %u\n", owner, syscall(SYS_gettid), index);
+        if (write(asks, line, len) != len)
+            abort();
+        while (read(answers, &byte, 1) != 1)
+            if (errno != EINTR)
+                abort();
+    }
+    errno = before;
+    atomic_flag_clear(&stands);
+}
+
 static void handler(int signal, siginfo_t *info, void *ucontext) {
     (void)signal, (void)info;
     unsigned room = 0;
@@ -86,6 +118,7 @@ static void handler(int signal, siginfo_t *info, void *ucontext) {
         abort();
     memcpy(words + at, rooms[room].words, request.words * sizeof *words);
     samples[index] = (struct sample){syscall(SYS_gettid), words + at, request};
+    stand(index);
     atomic_flag_clear(&rooms[room].busy);
     start_timer(100);
 }
@@ -169,6 +202,14 @@ __attribute__((constructor)) static void begin(void) {
         abort();
     if (getenv("UU_TEST_HANDLE_FAULTS") && uu_handle_faults() != 0)
         abort();
+    if (getenv("UU_TEST_STANDS")) {
+        /* Where the program expects no descriptors. */
+        asks = fcntl(open(getenv("UU_TEST_ASKS"), O_RDWR), F_DUPFD_CLOEXEC, 900);
+        answers = fcntl(open(getenv("UU_TEST_ANSWERS"), O_RDWR), F_DUPFD_CLOEXEC, 900);
+        if (asks < 0 || answers < 0)
+            abort();
+        stands_left = atoi(getenv("UU_TEST_STANDS"));
+    }
     block_all();
     calls_malloc = getenv("UU_TEST_MALLOC") != 0;
     if (getenv("UU_TEST_STORM"))

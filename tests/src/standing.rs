@@ -1,0 +1,163 @@
+//! Programs that stand still in the handler in which they have just walked their own stack
+//! (`targets/native/walk_samples.c`), while `uu dump -p` walks it from outside: both must be the same.
+
+use crate::dumps::threads;
+use crate::samples::{Frame, Sample, KEPT};
+use crate::{paths, process, uu};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The variable that asks for it, with the number of samples of a program at which it stands: the first ones, and fewer
+/// and fewer of the later ones.
+pub const VARIABLE: &str = "UU_DUMPS";
+
+/// What is written when the program has ended.
+const END: &str = "end\n";
+
+/// The two pipes between a program and the one who looks at it.
+pub struct Standing {
+    asks: PathBuf,
+    answers: PathBuf,
+    most: String,
+}
+
+/// What was found of a sample: its number, and the thread in a dump; or why there is none.
+type Dumped = (usize, Result<Value, String>);
+
+impl Standing {
+    /// `None`: it is not asked for.
+    pub fn wanted() -> Option<Standing> {
+        let most = std::env::var(VARIABLE).ok()?;
+        let scratch = paths::scratch("standing");
+        let pipe = |name: &str| {
+            let path = scratch.join(name);
+            let text = CString::new(path.as_os_str().as_bytes()).expect("a path");
+            // SAFETY: a string that ends with 0.
+            assert_eq!(unsafe { libc::mkfifo(text.as_ptr(), 0o600) }, 0, "{}", path.display());
+            path
+        };
+        Some(Standing { asks: pipe("asks"), answers: pipe("answers"), most })
+    }
+
+    /// Has a program stand still.
+    pub fn configure(&self, command: &mut Command) {
+        command.env("UU_TEST_ASKS", &self.asks).env("UU_TEST_ANSWERS", &self.answers).env("UU_TEST_STANDS", &self.most);
+    }
+
+    /// Runs a program, and looks at it whenever it stands still.
+    pub fn run<T>(&self, scratch: &Path, program: impl FnOnce() -> T) -> (T, Vec<Dumped>) {
+        // Both ends, so that neither side waits for the other one to open it.
+        let open = |path: &Path| File::options().read(true).write(true).open(path).expect("a pipe");
+        let (asks, answers) = (open(&self.asks), open(&self.answers));
+        std::thread::scope(|scope| {
+            let lines = BufReader::new(asks.try_clone().expect("a descriptor")).lines();
+            let looks = scope.spawn(move || looks(lines.map_while(Result::ok), &answers, scratch));
+            let outcome = program();
+            (&asks).write_all(END.as_bytes()).expect("the looker reads");
+            (outcome, looks.join().expect("the looker"))
+        })
+    }
+}
+
+fn looks(lines: impl Iterator<Item = String>, mut answers: &File, scratch: &Path) -> Vec<Dumped> {
+    let mut found = Vec::new();
+    for line in lines.take_while(|line| line != END.trim_end()) {
+        let numbers: Vec<u32> = line.split(' ').map(|word| word.parse().expect("a number")).collect();
+        let [pid, tid, sample] = numbers[..] else { panic!("{line}") };
+        found.push((sample as usize, dump(scratch, pid, tid)));
+        answers.write_all(b"x").expect("the program reads");
+    }
+    found
+}
+
+fn dump(scratch: &Path, pid: u32, tid: u32) -> Result<Value, String> {
+    let mut command = uu::command(scratch, &["dump", "--json", "--native-frames", "show", "-p"]);
+    let out = process::run(command.arg(pid.to_string()), scratch, uu::LIMIT);
+    if out.code() != 0 {
+        return Err(out.text());
+    }
+    let dump: Value = serde_json::from_str(&out.stdout).map_err(|why| format!("{why}: {}", out.text()))?;
+    let thread = threads(&dump).iter().find(|thread| thread["tid"] == tid);
+    thread.cloned().ok_or_else(|| format!("no thread {tid} in {dump:#}"))
+}
+
+/// Compares what was found with the samples that the program has taken of itself. Returns how many are equal; or what
+/// is not.
+pub fn compare(samples: &[Sample], dumped: &[Dumped]) -> Result<usize, String> {
+    for (number, dump) in dumped {
+        let sample = samples.get(*number).ok_or_else(|| format!("no sample {number}"))?;
+        let thread = dump.as_ref().map_err(|why| format!("sample {number}: {why}"))?;
+        let differs = |why: &str| format!("sample {number}: {why}\n{}\nfrom outside:\n{thread:#}", sample.text());
+        let frames = thread["frames"].as_array().expect("frames");
+        // The handler, and the code that returns from it.
+        let handler = frames.iter().position(|frame| frame["function"] == "handler");
+        let outside = frames.get(handler.ok_or_else(|| differs("it does not stand in its handler"))? + 2..);
+        let is_own = |frame: &&Value| !matches!(frame["kind"].as_str(), Some("inlined" | "marker"));
+        let outside: Vec<&Value> = outside.unwrap_or_default().iter().filter(is_own).collect();
+        // Of a deep stack, each has left out others.
+        let is_deep = sample.frames.iter().any(|frame| matches!(frame, Frame::Omitted { .. }));
+        let most = if is_deep { KEPT.0 - 16 } else { usize::MAX };
+        let mut biases = HashMap::new();
+        for (inside, outside) in sample.frames.iter().zip(&outside).take(most) {
+            let (Frame::Native { object, address, .. }, Some(of_file)) = (inside, outside["address"].as_u64()) else {
+                continue;
+            };
+            let bias = address.wrapping_sub(of_file);
+            if outside["kind"] == "native" && *biases.entry(object).or_insert(bias) != bias {
+                return Err(differs(&format!("{inside:?} has another address from outside")));
+            }
+        }
+        let outside: Vec<String> = outside.into_iter().take(most).map(of_dump).collect();
+        let inside: Vec<String> = sample.frames.iter().take(most).map(of_sample).collect();
+        if outside != inside {
+            let first =
+                outside.iter().zip(&inside).position(|(a, b)| a != b).unwrap_or(outside.len().min(inside.len()));
+            let of = |list: &[String]| list.get(first).cloned().unwrap_or_default();
+            return Err(differs(&format!("frame {first} is {:?}, from outside {:?}", of(&inside), of(&outside))));
+        }
+        if thread["complete"] != sample.complete() {
+            return Err(differs("one is complete, and one is not"));
+        }
+    }
+    Ok(dumped.len())
+}
+
+/// A frame, as a dump and a sample have it: nothing of an address of the process, which a dump does not show.
+fn of_dump(frame: &Value) -> String {
+    let text = |key: &str| frame[key].as_str().unwrap_or_default().to_owned();
+    match frame["kind"].as_str() {
+        Some("interpreted") => {
+            format!("{} ({}:{})", text("function"), text("file"), frame["line"].as_u64().unwrap_or(0))
+        }
+        Some("native") => named(&text("function"), &text("object")),
+        _ => text("function"),
+    }
+}
+
+fn of_sample(frame: &Frame) -> String {
+    match frame {
+        Frame::Python { name, file, line, .. }
+        | Frame::Lua { name, file, line, .. }
+        | Frame::Other { name, file, line, .. } => format!("{name} ({file}:{line})"),
+        Frame::Native { symbol, object, .. } => named(symbol, object),
+        Frame::Jit { name, .. } if name == "?" => "[JIT code]".to_owned(),
+        frame => frame.name().to_owned(),
+    }
+}
+
+/// A native function; without a symbol, its file.
+fn named(function: &str, object: &str) -> String {
+    let file = object.rsplit('/').next().unwrap_or_default();
+    let is_nameless = function == "??" || function == "[unknown code]" || function.starts_with(&format!("{file}+0x"));
+    if is_nameless || function.contains("+0x") {
+        format!("? {file}")
+    } else {
+        format!("{function} {file}")
+    }
+}
