@@ -152,6 +152,9 @@ pub struct Origin {
 pub trait Memory {
     /// Fills the bytes with those at `address`. False: not all of them can be read.
     fn read(&self, address: u64, into: &mut [u8]) -> bool;
+
+    /// Something was not read, because there is more of it than whoever reads looks at.
+    fn left_out(&self) {}
 }
 
 /// The half of a plugin that runs outside of signal handlers.

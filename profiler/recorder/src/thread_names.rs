@@ -5,8 +5,10 @@
 use crate::facts::Claim;
 use crate::jit::gdb;
 use crate::machine;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 use uunwind_built_in::HALVES;
 use uunwind_language::{Half, Memory};
 
@@ -18,6 +20,46 @@ const PART_OF_TIME: u64 = 100;
 /// Number of looks after which a thread is taken for one that its language does not know.
 pub const LOOKS: u8 = 50;
 
+/// Longest time for one look, meanwhile no ring is drained: what is read can be made to have no end.
+const TIME: Duration = Duration::from_millis(100);
+/// What is said where not all names were read.
+pub const CUT: &str =
+    "not all names that the program's languages have for its threads were read: there are too many, or it \
+                       took too long. Some threads have the kernel's names";
+
+/// Memory that cannot be read any more once the time is over.
+pub struct Timed<M> {
+    memory: M,
+    until: Instant,
+    is_cut: Cell<bool>,
+}
+
+impl<M: Memory> Timed<M> {
+    /// From now on.
+    pub fn new(memory: M, longest: Duration) -> Timed<M> {
+        Timed { memory, until: Instant::now() + longest, is_cut: Cell::new(false) }
+    }
+
+    /// Whether something was not read, because the time was over or for another limit.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut.get()
+    }
+}
+
+impl<M: Memory> Memory for Timed<M> {
+    fn read(&self, address: u64, into: &mut [u8]) -> bool {
+        if Instant::now() < self.until {
+            return self.memory.read(address, into);
+        }
+        self.left_out();
+        false
+    }
+
+    fn left_out(&self) {
+        self.is_cut.set(true);
+    }
+}
+
 /// The looks at a process.
 #[derive(Default)]
 pub struct ThreadNames {
@@ -26,6 +68,9 @@ pub struct ThreadNames {
     /// Key of an object -> what its plugin found in the last look.
     known: HashMap<u64, Vec<u64>>,
     rest: Rest,
+    /// Whether a look did not read all; and whether that was said.
+    is_cut: bool,
+    is_said: bool,
 }
 
 /// When the next look at a process may begin: a look takes a small part of the time only.
@@ -83,14 +128,21 @@ impl ThreadNames {
     /// Ids of threads and their names. `claims`: of all plugins.
     pub fn look(&mut self, pid: u32, claims: &[Claim]) -> Vec<(u32, String)> {
         self.rest.begin();
-        let (memory, mut names) = (Live(gdb::Live(pid)), Vec::new());
+        let (memory, mut names) = (Timed::new(Live(gdb::Live(pid)), TIME), Vec::new());
         for Claim { key, plugin, facts } in claims {
             if let (Some(bias), Some(half)) = (self.objects.get(key), half(uunwind_core::plugin::trimmed(plugin))) {
                 names.extend(half.thread_names(facts, *bias, &memory, self.known.entry(*key).or_default()));
             }
         }
         self.rest.end();
+        self.is_cut |= memory.is_cut();
         names
+    }
+
+    /// What could not be read, for people, once.
+    pub fn note(&mut self) -> Option<&'static str> {
+        let is_new = self.is_cut && !std::mem::replace(&mut self.is_said, self.is_cut);
+        is_new.then_some(CUT)
     }
 }
 
@@ -99,4 +151,30 @@ pub fn half(plugin: &[u8]) -> Option<&'static dyn Half> {
     static NAMES: OnceLock<Vec<String>> = OnceLock::new();
     let names = NAMES.get_or_init(|| HALVES.iter().map(|half| half.language().plugin).collect());
     names.iter().zip(HALVES).find(|(name, _)| name.as_bytes() == plugin).map(|(_, half)| *half)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct All;
+
+    impl Memory for All {
+        fn read(&self, _: u64, _: &mut [u8]) -> bool {
+            true
+        }
+    }
+
+    /// Once the time is over, nothing is read any more, and it is said; so is what a reader leaves out.
+    #[test]
+    fn a_look_ends_when_its_time_is_over() {
+        for (longest, is_read) in [(TIME * 10_000, true), (Duration::ZERO, false)] {
+            let timed = Timed::new(All, longest);
+            assert_eq!((timed.read(8, &mut [0; 8]), timed.is_cut()), (is_read, !is_read));
+            timed.left_out();
+            assert!(timed.is_cut());
+        }
+        let mut names = ThreadNames { is_cut: true, ..ThreadNames::default() };
+        assert_eq!([names.note(), names.note(), ThreadNames::default().note()], [Some(CUT), None, None]);
+    }
 }

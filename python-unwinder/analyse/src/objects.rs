@@ -94,7 +94,10 @@ impl<'m> Reader<'m> {
     }
 
     fn bytes(&self, at: u64, len: u64) -> Option<Vec<u8>> {
-        let left = self.left.get().checked_sub(len.saturating_add(A_READ))?;
+        let Some(left) = self.left.get().checked_sub(len.saturating_add(A_READ)) else {
+            self.memory.left_out();
+            return None;
+        };
         self.left.set(left);
         let mut bytes = vec![0; usize::try_from(len).ok()?];
         (at != 0 && self.memory.read(at, &mut bytes)).then_some(bytes)
@@ -138,13 +141,19 @@ impl<'m> Reader<'m> {
         self.find(dict, &mut |at, _| self.is_key(at, key))
     }
 
-    /// The values of a dictionary.
-    pub fn values(&self, dict: u64) -> Vec<u64> {
+    /// The values of a dictionary, at most this number of them.
+    pub fn values(&self, dict: u64, most: usize) -> Vec<u64> {
         let mut all = Vec::new();
-        let _ = self.find(dict, &mut |_, value| {
-            all.push(value);
-            false
+        let is_more = self.find(dict, &mut |_, value| {
+            let is_full = all.len() >= most;
+            if !is_full {
+                all.push(value);
+            }
+            is_full
         });
+        if is_more.is_some() {
+            self.memory.left_out();
+        }
         all
     }
 
@@ -154,6 +163,11 @@ impl<'m> Reader<'m> {
             return None;
         }
         let head = self.bytes(dict, 48)?;
+        // A table that is being replaced may have any size; the number of entries is right.
+        if word_at(&head, 16)? > ENTRIES {
+            self.memory.left_out();
+            return None;
+        }
         let (keys, values) = (self.keys(word_at(&head, 32)?)?, word_at(&head, 40)?);
         let entries = self.bytes(keys.entries, keys.count * keys.each)?;
         let values = match values {

@@ -35,13 +35,16 @@ pub fn of_process(facts: &Facts, bias: u64, memory: &dyn Memory, known: &mut Vec
         let threads = threads.or_else(|| threads_of(&reader, minor.objects, runtime, interpreter));
         if let Some(threads) = threads {
             let before = names.len();
-            names.extend(reader.values(threads).into_iter().take(THREADS).filter_map(|thread| named(&reader, thread)));
+            names.extend(reader.values(threads, THREADS).into_iter().filter_map(|thread| named(&reader, thread)));
             // Where nothing was found, the next look begins anew.
             if names.len() > before {
                 found.extend([interpreter, threads]);
             }
         }
         next = reader.word(interpreter.wrapping_add(u64::from(facts.interpreter_next)));
+    }
+    if next.is_some_and(|at| at != 0) {
+        memory.left_out();
     }
     *known = found;
     names.retain(|(_, name)| says_something(name));
@@ -91,6 +94,7 @@ mod tests {
     struct Full {
         words: Vec<u64>,
         reads: Cell<u64>,
+        left_out: Cell<u64>,
     }
 
     impl Memory for Full {
@@ -99,6 +103,22 @@ mod tests {
             let word = |at: u64| self.words[(at / 8) as usize % self.words.len()].to_le_bytes();
             into.iter_mut().zip(address..).for_each(|(byte, at)| *byte = word(at)[(at % 8) as usize]);
             true
+        }
+
+        fn left_out(&self) {
+            self.left_out.set(self.left_out.get() + 1);
+        }
+    }
+
+    /// Interpreters that follow themselves without an end are cut, and that is said.
+    #[test]
+    fn what_is_left_out_is_said() {
+        let minor = versions::ALL.first().expect("a version");
+        let facts = Facts { python: Version::of_minor(3, minor.number.1).hex, ..minor.layout };
+        for (word, is_cut) in [(0x1000, true), (0, false)] {
+            let memory = Full { words: vec![word], reads: Cell::new(0), left_out: Cell::new(0) };
+            assert_eq!(of_process(&facts, 0x1000, &memory, &mut Vec::new()), []);
+            assert_eq!(memory.left_out.get() > 0, is_cut, "{word:#x}");
         }
     }
 
@@ -111,7 +131,7 @@ mod tests {
                 let mut words: Vec<u64> = (0..1 + round * 7).map(|_| random.below(4096) * 8).collect();
                 // Types that are what they should be: "dict" is the text at each type's name.
                 words.push(u64::from_le_bytes(*b"dict\0\0\0\0"));
-                let memory = Full { words, reads: Cell::new(0) };
+                let memory = Full { words, reads: Cell::new(0), left_out: Cell::new(0) };
                 let names = of_process(&facts, 0x1000, &memory, &mut Vec::new());
                 assert!(names.len() <= THREADS * INTERPRETERS && memory.reads.get() <= (16 << 20) / 128);
             }

@@ -51,6 +51,9 @@ impl Drain {
             let Some(Some(Use::Process(process))) = self.uses.get_mut(block) else { continue };
             if process.thread_names.is_due(now, waits) {
                 let names = process.thread_names.look(process.pid, self.facts.claims());
+                if let Some(note) = process.thread_names.note() {
+                    self.writer.note(&format!("process {}: {note}", process.pid));
+                }
                 self.take_names(block, names);
             }
         }
