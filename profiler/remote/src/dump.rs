@@ -137,10 +137,24 @@ pub fn dump_core(
     // A panic over a crafted file ends its walks only.
     let WalkedCore { walked, names, called, notes: more } = std::thread::scope(|scope| scope.spawn(walks).join())
         .map_err(|_| CoreError::Unreadable(core.path().into(), io::Error::other("the walk has panicked")))?;
-    for thread in &mut looked {
-        thread.name = called.get(&thread.tid).unwrap_or(&thread.name).clone();
+    let mut foreign = 0;
+    for (thread, registers) in looked.iter_mut().zip(notes.threads.iter().map(|thread| &thread.registers)) {
+        if called.is_empty() {
+            break;
+        }
+        if is_own_id(thread.tid, registers.fs_base, |address, word| core.memory(address, word) == word.len()) {
+            thread.name = called.get(&thread.tid).unwrap_or(&thread.name).clone();
+        } else {
+            foreign += 1;
+        }
     }
     let mut taken = record(looked, walked, names, 0);
+    if foreign > 0 {
+        taken.notes.push(format!(
+            "{foreign} threads have no names of their language: the core file has other ids for them than the program \
+             itself, which ran in another pid namespace than the one who wrote it"
+        ));
+    }
     taken.signal = signal;
     taken.notes.extend(more);
     taken.notes.extend(core.troubles.iter().map(|trouble| format!("{}: {trouble}", core.path().display())));
@@ -149,6 +163,19 @@ pub fn dump_core(
     let process = Process { pid: notes.pid, plugins: plugins.names.clone(), exe, ..Process::default() };
     let command = notes.command.split(|byte| *byte == b' ').map(<[u8]>::to_vec).collect();
     Ok(finish(taken, process, command, objects, plugins, (namer, Some(&jit))))
+}
+
+/// Whether a thread has this id in its own pid namespace: the kernel has written that into its control block, at the thread
+/// pointer, where libc keeps it. gdb writes the ids of its own namespace into core files.
+fn is_own_id(tid: u32, thread_pointer: u64, read: impl Fn(u64, &mut [u8]) -> bool) -> bool {
+    /// `struct pthread`: glibc's on x86-64 (`tid` in
+    /// <https://sourceware.org/git/?p=glibc.git;a=blob;f=nptl/descr.h;hb=glibc-2.36>), and musl's
+    /// (<https://git.musl-libc.org/cgit/musl/tree/src/internal/pthread_impl.h?h=v1.2.4>).
+    const PLACES: [u64; 2] = [0x2d0, 0x30];
+    PLACES.iter().any(|place| {
+        let mut word = [0; 4];
+        read(thread_pointer.wrapping_add(*place), &mut word) && u32::from_le_bytes(word) == tid
+    })
 }
 
 /// What the walks of a core file's threads found.
@@ -315,6 +342,18 @@ mod tests {
     use super::*;
 
     /// Once the time is over, no more threads are walked, and those that could have been are counted.
+    #[test]
+    fn a_threads_own_id_is_where_libc_keeps_it() {
+        for (place, is_own) in [(0x2d0, true), (0x30, true), (0x38, false)] {
+            let read = |address: u64, word: &mut [u8]| {
+                word.copy_from_slice(&if address == 0x1000 + place { 77u32 } else { 5 }.to_le_bytes());
+                address < 0x2000
+            };
+            assert_eq!((is_own_id(77, 0x1000, read), is_own_id(78, 0x1000, read)), (is_own, false), "{place:#x}");
+        }
+        assert!(!is_own_id(0, 0x5000, |_, _| false));
+    }
+
     #[test]
     fn walks_of_all_threads_together_have_a_limit() {
         let threads = [Some(1), None, Some(3)];

@@ -2,7 +2,7 @@
 
 use crate::prepared::{Image, Prepared, Unprepared};
 use crate::refusal::DumpError;
-use crate::sampler::Sampler;
+use crate::target::Target;
 use std::collections::HashSet;
 use uunwind_recorder::machine::{self, Stat};
 
@@ -17,13 +17,14 @@ pub struct Parent {
 }
 
 /// The recorded process that a child with this image was forked from.
-pub fn parent_of(pid: u32, image: &Image, sampler: &Sampler, followed: &[Followed]) -> Option<Parent> {
+pub fn parent_of(pid: u32, image: &Image, targets: &[Target]) -> Option<Parent> {
     let id = u32::try_from(Stat::of(pid)?.number(4)?).ok()?;
-    let (target, known) = sampler.targets.iter().zip(followed).find(|(target, _)| target.pid == id)?;
-    Some(Parent { pid: id, index: target.process, is_same_program: *image == known.image })
+    let target = targets.iter().find(|target| target.pid == id)?;
+    Some(Parent { pid: id, index: target.process, is_same_program: *image == target.followed.image })
 }
 
 /// A process that is recorded.
+#[derive(Default)]
 pub struct Followed {
     pid: u32,
     /// Its image, as it was prepared.

@@ -18,7 +18,8 @@
 //! core_file  the same of a core file: its memory, threads and files
 //! refusal    why a process cannot be looked at
 //! clocks     the CPU time of threads
-//! sampler    samples of threads, by short stops of one at a time; target: a process that is sampled
+//! sampler    samples of threads, by short stops of one at a time: its looks, its accounts of time, the names of threads;
+//!            target: a process that is sampled; stops: what stops cost
 //! single     when each wait of a thread began and ended
 //! watcher    samples of the waiting threads of a recording whose running threads sample themselves
 //! record     a recording of a running process, made of these; followed: its children, and what each has used;
@@ -50,6 +51,7 @@ mod refusal;
 pub mod registered;
 mod sampler;
 mod single;
+mod stops;
 mod target;
 mod threads;
 mod waiting;

@@ -1,7 +1,7 @@
 //! A recording of a running process, from outside: nothing of uu enters it.
 
 use crate::dump::{command, exe};
-use crate::followed::{parent_of, Followed, Parent, Unseen};
+use crate::followed::{parent_of, Parent, Unseen};
 use crate::objects::Objects;
 use crate::open_files;
 use crate::plugins::Plugins;
@@ -18,6 +18,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uunwind_recorder::child::{self, interrupted};
 use uunwind_recorder::found_names::Unnamed;
@@ -112,11 +113,10 @@ pub fn record(
     let share = open_files::share();
     let mut files = Files { most: KEPT_OPEN.min(share), ..Files::default() };
     // Before anybody learns that the recording has begun: what the process does then is seen as a change.
-    let Prepared { code, image, objects: first } =
-        prepare(pid, pidfd.as_ref(), cache, plugins).map_err(|why| match why {
-            Unprepared::Ended => DumpError::NoProcess(pid),
-            Unprepared::Refused(why) => why,
-        })?;
+    let first = prepare(pid, pidfd.as_ref(), cache, plugins).map_err(|why| match why {
+        Unprepared::Ended => DumpError::NoProcess(pid),
+        Unprepared::Refused(why) => why,
+    })?;
     if let Some(signal) = interrupted() {
         return Err(AttachError::Interrupted(signal));
     }
@@ -127,7 +127,7 @@ pub fn record(
     plugins.languages().iter().for_each(|language| writer.language(language));
     let mut jit = Jit::default();
     begin_image(0, (pid, None), plugins, &mut writer, &mut jit);
-    files.add(&first, 0, 0, &mut writer, &mut jit);
+    files.add(&first.objects, 0, 0, &mut writer, &mut jit);
     search(&mut jit, 0, &mut writer);
     event(Event::Begun(&settings.command, &path));
 
@@ -139,26 +139,25 @@ pub fn record(
     sampler.open_files = share;
     sampler.snapshots = Snapshots::new(attach.every);
     sampler.until = attach.duration.map(|duration| begun + duration);
-    sampler.add(Target::new(pid, pidfd, 0, code), false);
-    // In the order of the sampler's processes.
-    let (mut objects, mut followed) = (vec![first], vec![Followed::new(pid, image, false)]);
+    sampler.add(Target::new(pid, pidfd, 0, first, false), false);
     // Images that were begun, CPU time of processes that have ended, and children that were not recorded.
     let (mut images, mut cpu_of_ended, mut unseen) = (1, 0, Unseen::default());
     let mut notes = Vec::new();
     let cause = loop {
         // A thread of its own: the kernel lets go what it could not stop in time when that thread ends.
-        let (of, with, by) = (&objects, &*plugins, &mut sampler);
-        let pause = std::thread::scope(|scope| scope.spawn(|| by.run(of, with)).join());
-        followed.iter_mut().for_each(Followed::update);
-        sampler.targets.iter().for_each(|target| jit.unchanged_until(target.process, target.checked));
+        let (with, by) = (&*plugins, &mut sampler);
+        let pause = std::thread::scope(|scope| scope.spawn(|| by.run(with)).join());
+        for target in &mut sampler.targets {
+            target.followed.update();
+            jit.unchanged_until(target.process, target.checked);
+        }
         jit.look();
         sampler.writer.second_mappings(&jit.take_second_mappings());
         let index = match pause {
             Ok(Pause::Over(EndCause::ProgramEnded)) => {
-                for (index, process) in sampler.drop_ended() {
-                    jit.finish(process);
-                    cpu_of_ended += followed.remove(index).used();
-                    objects.remove(index);
+                for target in sampler.drop_ended() {
+                    jit.finish(target.process);
+                    cpu_of_ended += target.followed.used();
                 }
                 if sampler.targets.is_empty() {
                     break EndCause::ProgramEnded;
@@ -188,17 +187,15 @@ pub fn record(
                         pidfd => pidfd.ok().filter(|_| sampler.targets.len() < share),
                     };
                     let prepared = prepare(child, pidfd.as_ref(), cache, plugins);
-                    let Some(Prepared { code, image, objects: now }) = unseen.check(prepared) else { continue };
-                    let parent = parent_of(child, &image, &sampler, &followed);
+                    let Some(prepared) = unseen.check(prepared) else { continue };
+                    let parent = parent_of(child, &prepared.image, &sampler.targets);
                     begin_image(images, (child, parent), plugins, &mut sampler.writer, &mut jit);
-                    let target = Target::new(child, pidfd, images, code);
-                    files.add(&now, images, target.checked, &mut sampler.writer, &mut jit);
-                    search(&mut jit, images, &mut sampler.writer);
                     // What those that are older than the recording have used before it is not its matter.
                     let whole = machine::start_of(child) >= begun_at;
-                    followed.push(Followed::new(child, image, whole));
+                    let target = Target::new(child, pidfd, images, prepared, whole);
+                    files.add(&target.objects, images, target.checked, &mut sampler.writer, &mut jit);
+                    search(&mut jit, images, &mut sampler.writer);
                     sampler.add(target, whole);
-                    objects.push(now);
                     images += 1;
                 }
                 if since.elapsed() > LONG && !sampler.wall {
@@ -212,18 +209,17 @@ pub fn record(
                 break EndCause::Asked;
             }
         };
-        let Some((target, known)) = sampler.targets.get_mut(index).zip(followed.get_mut(index)) else { continue };
+        let Some(target) = sampler.targets.get_mut(index) else { continue };
         let pid = target.pid;
         let Prepared { code, image: now, objects: prepared } = match prepare(pid, target.pidfd.as_ref(), cache, plugins)
         {
             Ok(prepared) => prepared,
             // It has ended, or is not to be looked at any more: the others go on.
             Err(why) => {
-                if let Some(process) = sampler.leave(index) {
-                    jit.finish(process);
+                if let Some(target) = sampler.leave(index) {
+                    jit.finish(target.process);
+                    cpu_of_ended += target.followed.used();
                 }
-                cpu_of_ended += followed.remove(index).used();
-                objects.remove(index);
                 let cause = match why {
                     Unprepared::Ended => EndCause::ProgramEnded,
                     Unprepared::Refused(why) => {
@@ -237,8 +233,8 @@ pub fn record(
                 continue;
             }
         };
-        if now != known.image {
-            known.image = now;
+        if now != target.followed.image {
+            target.followed.image = now;
             jit.finish(target.process);
             // First the process, to which its threads then belong.
             begin_image(images, (pid, None), plugins, &mut sampler.writer, &mut jit);
@@ -248,10 +244,7 @@ pub fn record(
         let Some(target) = sampler.targets.get_mut(index) else { continue };
         files.add(&prepared, target.process, target.checked, &mut sampler.writer, &mut jit);
         search(&mut jit, target.process, &mut sampler.writer);
-        target.code = code;
-        if let Some(place) = objects.get_mut(index) {
-            *place = prepared;
-        }
+        (target.code, target.objects) = (code, Arc::new(prepared));
         if !sampler.wall {
             sampler.skip(index);
         }
@@ -275,9 +268,10 @@ pub fn record(
     notes.extend(files.troubles.iter().cloned());
     notes.extend(jit.take_notes());
     report(sampler.snapshots.made(true), &mut event);
+    let used = sampler.targets.iter().map(|target| target.followed.used());
     let (mut writer, tally) = (sampler.writer, sampler.tally);
     notes.iter().for_each(|note| writer.note(note));
-    let cpu_used = cpu_of_ended + followed.iter().map(Followed::used).sum::<u64>();
+    let cpu_used = cpu_of_ended + used.sum::<u64>();
     let (time, recorder_cpu) = (machine::monotonic(), machine::own_cpu(0));
     writer.end(&End { time, cause, cpu_used, recorder_cpu, samples: tally.samples, ..End::default() });
     writer.flush();
@@ -415,13 +409,12 @@ impl Files {
 /// How the recording was made, and what that cost the process.
 fn how(attach: &Attach, tally: &Tally, wall: Duration) -> String {
     let why = &attach.why;
-    let mean = tally.stopped.as_secs_f64() * 1e3 / tally.stops.max(1) as f64;
-    let longest = tally.longest.as_secs_f64() * 1e3;
-    let share = tally.stopped.as_secs_f64() * 100.0 / wall.as_secs_f64().max(1e-9);
+    let stops = &tally.stops;
+    let share = stops.total.as_secs_f64() * 100.0 / wall.as_secs_f64().max(1e-9);
     format!(
-        "{FROM_OUTSIDE}{why}. {} stops of single running threads, {mean:.2} ms on average, {longest:.2} ms at most, \
-         {share:.1} % of the time in all",
-        tally.stops
+        "{FROM_OUTSIDE}{why}. {} stops of single running threads, {}, {share:.1} % of the time in all",
+        stops.count,
+        stops.lengths()
     )
 }
 

@@ -100,6 +100,8 @@ enum State {
     StandsInCall(Option<u64>),
     /// It was let go.
     Back(Back),
+    /// A stop that nobody has seen may take it out of its system call.
+    Hidden,
 }
 
 /// A thread after its stop in a system call.
@@ -123,6 +125,18 @@ impl Single {
     /// The thread was stopped since the last call of [`Single::take`].
     pub fn stopped(&mut self, stop: Stop) {
         self.course.stop = Some(stop);
+    }
+
+    /// The thread was asked to stop, and did not do so in time: it may stop later, and is let go by then.
+    pub fn not_stopped(&mut self) {
+        self.course.hidden_until = Some(u64::MAX);
+        // The wait that it is in, if it is in one.
+        self.left_out += 1;
+    }
+
+    /// From this time on (CLOCK_MONOTONIC, ns), no earlier call of [`Single::not_stopped`] stops the thread any more.
+    pub fn seen_from(&mut self, time: u64) {
+        self.course.hidden_until = self.course.hidden_until.map(|until| until.min(time));
     }
 
     fn take(&mut self, thread: u32, out: &mut Vec<Wait>) {
@@ -151,11 +165,24 @@ impl Single {
 struct Course {
     state: State,
     stop: Option<Stop>,
+    /// Until then, a stop that nobody sees may interrupt the thread.
+    hidden_until: Option<u64>,
 }
 
 impl Course {
     /// Follows a switch; when it shows that a wait has ended, returns its begin and length.
     fn next(&mut self, Switch { time, to }: Switch) -> Option<(u64, u64)> {
+        if let Some(until) = self.hidden_until {
+            if time <= until {
+                self.state = hidden(time, to);
+                return None;
+            }
+            // It may not have run since then.
+            if !matches!(self.state, State::Back(_)) {
+                self.state = State::Hidden;
+            }
+            self.hidden_until = None;
+        }
         let within = |time: u64| self.stop.filter(|stop| (stop.from..=stop.stood).contains(&time));
         let stop = within(time);
         let stands = |stop: Option<Stop>| stop.is_some_and(|stop| !stop.in_call);
@@ -167,6 +194,7 @@ impl Course {
             (State::StandsInCall(begin), SwitchTo::Running) => {
                 (State::Back(Back { begin, at: time, used: 0, on_cpu: Some(time) }), None)
             }
+            (State::Hidden, _) => (hidden(time, to), None),
             (State::Back(mut back), _) => {
                 back.used += back.on_cpu.map_or(0, |from| time.saturating_sub(from));
                 back.on_cpu = (to == SwitchTo::Running).then_some(time);
@@ -200,6 +228,14 @@ impl Course {
         }
         self.state = state;
         ended
+    }
+}
+
+/// Once a thread runs whose stop nobody has seen, it may be on the way back into its call.
+fn hidden(time: u64, to: SwitchTo) -> State {
+    match to {
+        SwitchTo::Running => State::Back(Back { begin: None, at: time, used: 0, on_cpu: Some(time) }),
+        SwitchTo::Waiting | SwitchTo::Ready => State::Hidden,
     }
 }
 
@@ -258,6 +294,30 @@ mod tests {
         let runs = [(200, Running), (left + 10, Waiting), (left + 100, Running), (left + 500, Waiting)];
         let rest = [&runs[..], &[(left + 600, Running)]].concat();
         assert_eq!(with(outside, &rest), [(10, 190), (left + 500, 100)]);
+    }
+
+    /// A thread that did not stop in time, and does later, unseen: no part of the wait that this splits is one.
+    #[test]
+    fn a_late_stop_splits_no_wait() {
+        let mut course = Course::default();
+        let next = |course: &mut Course, switches: &[(u64, SwitchTo)]| -> Vec<(u64, u64)> {
+            switches.iter().filter_map(|(time, to)| course.next(Switch { time: *time, to: *to })).collect()
+        };
+        assert_eq!(next(&mut course, &[(5, Running), (10, Waiting)]), []);
+        course.hidden_until = Some(u64::MAX);
+        assert_eq!(next(&mut course, &[(100, Running), (110, Waiting), (200, Running), (210, Waiting)]), []);
+        course.hidden_until = Some(300);
+        // Whatever ends now may have begun before.
+        assert_eq!(next(&mut course, &[(400, Running), (410, Waiting), (500, Running)]), []);
+        // It has run for longer than it needs to be back in its call.
+        let left = 500 + 2 * BACK;
+        assert_eq!(next(&mut course, &[(left, Waiting), (left + 70, Running)]), [(left, 70)]);
+        assert_eq!(course.hidden_until, None);
+
+        // Let go on the way, before it runs again.
+        let mut course = Course { hidden_until: Some(300), ..Course::default() };
+        assert_eq!(next(&mut course, &[(100, Running), (110, Waiting), (400, Running), (410, Waiting)]), []);
+        assert_eq!(next(&mut course, &[(500, Running), (600, Waiting), (700, Running)]), []);
     }
 
     /// A thread that was not in a call when it was stopped has waited before, and to stand still is no wait.

@@ -1,9 +1,11 @@
 //! A process that is sampled from outside, with its threads.
 
 use crate::clocks::Clock;
+use crate::followed::Followed;
 use crate::language_names::LanguageNames;
 use crate::names::Names;
-use crate::objects::Code;
+use crate::objects::{Code, Objects};
+use crate::prepared::Prepared;
 use crate::refusal::is_gone;
 use crate::single::Single;
 use crate::threads::tids;
@@ -29,10 +31,14 @@ pub struct Target {
     pub names: Names,
     /// Number of names that are in the recording.
     pub names_written: usize,
-    /// The code for which the objects were prepared.
+    /// What it has mapped, as it was prepared, and the code for which that was done.
+    pub objects: Arc<Objects>,
+    /// See `objects`.
     pub code: Code,
     /// When that was last found to be so (CLOCK_MONOTONIC, ns).
     pub checked: u64,
+    /// What it has used.
+    pub followed: Followed,
     /// Its threads, by their ids.
     pub threads: BTreeMap<u32, Watched>,
     /// Samples that are not written yet.
@@ -43,22 +49,34 @@ pub struct Target {
     pub language_names: LanguageNames,
 }
 
-impl Target {
-    /// A process, whose image has this index. Its threads are not looked at yet.
-    pub fn new(pid: u32, pidfd: Option<OwnedFd>, process: u32, code: Code) -> Target {
+impl Default for Target {
+    /// In the place of one that is being looked at.
+    fn default() -> Target {
         Target {
-            pid,
-            pidfd,
-            process,
+            pid: 0,
+            pidfd: None,
+            process: 0,
             names: Names::default(),
             names_written: 0,
-            code,
-            checked: machine::monotonic(),
+            objects: Arc::default(),
+            code: Code::default(),
+            checked: 0,
+            followed: Followed::default(),
             threads: BTreeMap::new(),
             pending: Vec::new(),
             check: Instant::now(),
             language_names: LanguageNames::default(),
         }
+    }
+}
+
+impl Target {
+    /// A process, whose image has this index. Its threads are not looked at yet. `whole`: what it has used so far
+    /// counts, too.
+    pub fn new(pid: u32, pidfd: Option<OwnedFd>, process: u32, prepared: Prepared, whole: bool) -> Target {
+        let Prepared { code, image, objects } = prepared;
+        let (objects, followed) = (Arc::new(objects), Followed::new(pid, image, whole));
+        Target { pid, pidfd, process, objects, code, followed, checked: machine::monotonic(), ..Target::default() }
     }
 
     /// Whether it has ended.
@@ -114,6 +132,12 @@ pub struct Watched {
 }
 
 impl Watched {
+    /// It was asked to stop, and did not in time.
+    pub fn is_late(&mut self) {
+        self.asked = Some(Instant::now());
+        self.single.iter_mut().for_each(Single::not_stopped);
+    }
+
     /// Takes a sample for what is due.
     pub fn due(&mut self, period: u64) -> u32 {
         let weight = u32::try_from(self.due / period).unwrap_or(u32::MAX);

@@ -11,6 +11,7 @@
 
 use crate::clocks::{Clock, Ran};
 use crate::memory::Memory;
+use crate::stops::Stops;
 use crate::threads::Stopped;
 use crate::waits::{doing, number, Doing, Registers};
 use crate::walks::{Walked, Walks};
@@ -52,11 +53,7 @@ pub struct Tally {
     /// Waits whose stack was found.
     pub waits: u64,
     /// Those for which the thread was stopped.
-    pub stops: u64,
-    /// How long threads stood still for it, in all, and at most.
-    pub stopped: Duration,
-    /// The longest of these stops.
-    pub longest: Duration,
+    pub stops: Stops,
     /// Times at which a thread was found waiting, and ran again before its stack was found.
     pub missed: u64,
     /// Waits whose stack is cut, because the thread could not be stopped.
@@ -64,21 +61,13 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// A thread was stopped for so long.
-    pub fn add_stop(&mut self, took: Duration) {
-        self.stops += 1;
-        self.stopped += took;
-        self.longest = self.longest.max(took);
-    }
-
     /// What was done, for people.
     pub fn note(&self) -> String {
-        let mean = self.stopped.as_secs_f64() * 1e3 / self.stops.max(1) as f64;
-        let longest = self.longest.as_secs_f64() * 1e3;
         let mut note = format!(
-            "{} waits were looked at, {} of them by a stop ({mean:.2} ms on average, {longest:.2} ms at most), the others \
-             without; none was stopped twice",
-            self.waits, self.stops
+            "{} waits were looked at, {} of them by a stop ({}), the others without; none was stopped twice",
+            self.waits,
+            self.stops.count,
+            self.stops.lengths()
         );
         if self.missed > 0 {
             note += &format!(". Threads that ran again before their stack was found: {}", self.missed);
@@ -115,6 +104,25 @@ struct Wait {
     ran: Ran,
     at: Blocked,
     walked: Arc<Walked>,
+    /// If it was stopped for its stack.
+    stood: Option<Stood>,
+    /// Other code is mapped since then: its stack must be found again.
+    is_old: bool,
+}
+
+/// A thread in a stop, before it is let go.
+#[derive(Clone, Copy)]
+pub struct Stood {
+    registers: Registers,
+    /// How often it has run when it is back in its system call. One that has run more often may be in another wait.
+    back: u64,
+}
+
+impl Stood {
+    /// `ran`: as it was `runs` runs before it is back.
+    pub fn new(registers: &Registers, ran: Ran, runs: u64) -> Stood {
+        Stood { registers: *registers, back: if ran.times == 0 { 0 } else { ran.times + runs } }
+    }
 }
 
 /// A stop of a thread, for its stack.
@@ -142,12 +150,12 @@ pub struct Waiting {
 impl Waiting {
     /// What was found is no longer right: other code is mapped. The thread is not stopped again for the same wait.
     pub fn forget(&mut self) {
-        self.last = None;
+        self.last.iter_mut().for_each(|last| last.is_old = true);
     }
 
     /// Its stack, if it has not run since it was last found waiting.
     pub fn still(&self, ran: Ran) -> Option<&Arc<Walked>> {
-        self.last.as_ref().filter(|last| last.ran == ran).map(|last| &last.walked)
+        self.last.as_ref().filter(|last| last.ran == ran && !last.is_old).map(|last| &last.walked)
     }
 
     /// Finds out what a thread does. `is_current`: whether the process still has the code for which it was prepared.
@@ -182,8 +190,13 @@ impl Waiting {
                 }
                 return Found::Waits(walked, time);
             }
-            let mut walked = walks.walk_blocked(at.pc, at.sp, self.thread_pointer);
-            let is_whole = walked.stop.is_complete() && (self.thread_pointer != 0 || !walks.needs_thread_pointer());
+            let before = self.stood(at, ran, memory);
+            let mut walked = match &before {
+                Some(stood) => walks.walk(&stood.registers),
+                None => walks.walk_blocked(at.pc, at.sp, self.thread_pointer),
+            };
+            let is_whole = before.is_some()
+                || walked.stop.is_complete() && (self.thread_pointer != 0 || !walks.needs_thread_pointer());
             let name = name_of(at.number, pid, tid);
             if clock.ran() != Some(ran) {
                 continue;
@@ -204,7 +217,7 @@ impl Waiting {
             tally.unstopped += u64::from(!is_whole);
             tally.waits += 1;
             walked.words.splice(0..0, walks.call(&name, at.number));
-            return self.found((ran, at), walked, time);
+            return self.found((ran, at), walked, before, time);
         }
         tally.missed += 1;
         Found::Missed
@@ -220,23 +233,34 @@ impl Waiting {
         Found::Missed
     }
 
-    fn found(&mut self, (ran, at): (Ran, Blocked), walked: Walked, time: u64) -> Found {
-        Found::Waits(self.keep((ran, at), walked), time)
+    fn found(&mut self, (ran, at): (Ran, Blocked), walked: Walked, stood: Option<Stood>, time: u64) -> Found {
+        Found::Waits(self.keep((ran, at), walked, stood), time)
     }
 
-    fn keep(&mut self, (ran, at): (Ran, Blocked), walked: Walked) -> Arc<Walked> {
+    fn keep(&mut self, (ran, at): (Ran, Blocked), walked: Walked, stood: Option<Stood>) -> Arc<Walked> {
         let walked = Arc::new(walked);
-        self.last = Some(Wait { ran, at, walked: walked.clone() });
+        self.last = Some(Wait { ran, at, walked: walked.clone(), stood, is_old: false });
         walked
     }
 
     /// The stack of the last wait, if it is proved that this one has the same.
     fn same(&self, at: Blocked, memory: &Memory) -> Option<Arc<Walked>> {
+        self.last_at(at, memory).filter(|last| !last.is_old).map(|last| last.walked.clone())
+    }
+
+    /// A thread that was stopped in this very wait, and then other code was mapped: it is not stopped again.
+    fn stood(&self, at: Blocked, ran: Ran, memory: &Memory) -> Option<Stood> {
+        let stood = self.last_at(at, memory).filter(|last| last.is_old)?.stood?;
+        (ran.times <= stood.back).then_some(stood)
+    }
+
+    /// The last wait, if it is proved that this one has the same stack.
+    fn last_at(&self, at: Blocked, memory: &Memory) -> Option<&Wait> {
         let last = self.last.as_ref()?;
         // Some calls go on under another number after a stop.
         let is_restarted = at.number == i64::from(Sysno::restart_syscall as i32);
         let is_there = (at.sp, at.pc) == (last.at.sp, last.at.pc) && (at.number == last.at.number || is_restarted);
-        (is_there && memory.is_unchanged(&last.walked.reads)).then(|| last.walked.clone())
+        (is_there && memory.is_unchanged(&last.walked.reads)).then_some(last)
     }
 
     fn stop(
@@ -259,14 +283,15 @@ impl Waiting {
             }
             (tally.waits, tally.unstopped) = (tally.waits + 1, tally.unstopped + 1);
             walked.words.splice(0..0, walks.call(&name_of(at.number, pid, tid), at.number));
-            return self.found((ran, at), walked, from);
+            return self.found((ran, at), walked, None, from);
         };
         let found = match stopped.threads().next() {
             Some((_, Some(false))) => {
                 // The id may be another thread's by now; then this one's clock is gone.
                 let registers = stopped.registers(tid).filter(|_| clock.ran().is_some());
                 memory.forget();
-                registers.and_then(|registers| self.stopped(&registers, ran, walks))
+                // It has run to stop, and will to go back.
+                registers.and_then(|registers| self.stopped(&Stood::new(&registers, ran, 2), ran, walks))
             }
             Some((_, None)) => {
                 tally.unstopped += 1;
@@ -277,7 +302,7 @@ impl Waiting {
         };
         // Before it is let go: from then on, it may wait for itself.
         self.last_stop = Some(Stop { from, stood, in_call: found.is_some() });
-        tally.add_stop(stopped.let_go());
+        tally.stops.add(stopped.let_go());
         let Some(walked) = found else {
             tally.missed += 1;
             return Found::Missed;
@@ -288,14 +313,15 @@ impl Waiting {
 
     /// The stack of a thread that stands still, if a stop has interrupted it in a system call. It is not stopped again
     /// for the same wait. `ran`: as it was before it is let go.
-    pub fn stopped(&mut self, registers: &Registers, ran: Ran, walks: &mut Walks<'_>) -> Option<Arc<Walked>> {
+    pub fn stopped(&mut self, stood: &Stood, ran: Ran, walks: &mut Walks<'_>) -> Option<Arc<Walked>> {
+        let registers = &stood.registers;
         self.thread_pointer = registers.fs_base;
         let Doing::Waiting(name) = doing(registers) else { return None };
         let at = Blocked { number: number(registers), sp: registers.rsp, pc: registers.rip };
         let mut walked = walks.walk(registers);
         walked.words.splice(0..0, walks.call(&name, at.number));
         self.stopped_at = Some(ran.cpu);
-        Some(self.keep((ran, at), walked))
+        Some(self.keep((ran, at), walked, Some(*stood)))
     }
 }
 

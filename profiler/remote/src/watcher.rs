@@ -234,6 +234,9 @@ impl Watch {
 
     fn looks(&mut self, plugins: &Plugins) -> Pause {
         threads::prefer_this_thread();
+        // The thread that has asked others to stop has ended, and the kernel has let them go.
+        let (now, threads) = (machine::monotonic(), self.processes.values_mut().flat_map(|of| of.threads.values_mut()));
+        threads.filter_map(|thread| thread.single.as_mut()).for_each(|single| single.seen_from(now));
         let period = Duration::from_nanos(self.period);
         let mut next = Instant::now();
         loop {
@@ -426,6 +429,7 @@ impl Process {
                     break;
                 }
                 Found::NotInTime => {
+                    thread.single.iter_mut().for_each(Single::not_stopped);
                     looked = Looked::NotInTime;
                     break;
                 }

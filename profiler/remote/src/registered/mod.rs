@@ -100,8 +100,10 @@ pub struct Registered {
     read_at: Option<Instant>,
     /// The lists are not read again before.
     not_before: Option<Instant>,
-    /// Number of addresses of which it could not be found out whether a window covers them.
+    /// Number of frames of which it could not be found out whether a window covers them. Of the last one, pc and stack
+    /// pointer: a walk may ask again for it.
     unsettled: u64,
+    last_unsettled: Option<(u64, u64)>,
     /// What is left for this walk.
     budget: Budget,
     /// The searches for rules in unwind data.
@@ -149,13 +151,20 @@ impl Registered {
     /// A walk begins.
     pub fn begin_walk(&mut self) {
         self.budget = Budget::default();
+        self.last_unsettled = None;
         self.searches.begin_walk();
     }
 
     /// What covers the frame, which lies in no object.
     pub fn find(&mut self, cursor: &Cursor, memory: &Memory, reader: &mut Reader<'_>) -> Option<Found> {
         let lookup = cursor.lookup_pc();
-        if let Some(window) = self.window(lookup, memory, reader) {
+        let (window, is_settled) = self.window(lookup, memory, reader);
+        let frame = Some((lookup, cursor.regs.sp()));
+        if !is_settled && self.last_unsettled != frame {
+            self.last_unsettled = frame;
+            self.unsettled += 1;
+        }
+        if let Some(window) = window {
             return Some(Found {
                 generation: window.generation,
                 window: Some(window),
@@ -191,7 +200,8 @@ impl Registered {
         }
     }
 
-    fn window(&mut self, lookup: u64, memory: &Memory, reader: &mut Reader<'_>) -> Option<Window> {
+    /// The window that covers an address. False: it could not be found out whether there is one.
+    fn window(&mut self, lookup: u64, memory: &Memory, reader: &mut Reader<'_>) -> (Option<Window>, bool) {
         // The program may load the library later than it is looked at, and relocates it then: until it is sound, its
         // description is read again.
         let (windows, budget) = (&mut self.windows, &mut self.budget);
@@ -223,13 +233,12 @@ impl Registered {
                 }
             }
             match answer {
-                windows::Answer::Window(window) => return Some(window),
+                windows::Answer::Window(window) => return (Some(window), true),
                 windows::Answer::None => {}
                 windows::Answer::Changed => is_settled = false,
             }
         }
-        self.unsettled += u64::from(!is_settled);
-        None
+        (None, is_settled)
     }
 
     /// What could not be found out so far.
@@ -281,7 +290,7 @@ mod tests {
     use searches::READS;
     use uunwind_core::memory::Region;
     use uunwind_core::registry::outside::{Shape, MAGIC, VERSION};
-    use uunwind_core::regs::{Regs, COUNT};
+    use uunwind_core::regs::{Regs, COUNT, SP};
     use uunwind_eh_frame::list::MAX_ENTRIES;
     use uunwind_eh_frame::scan::Shape as ListShape;
 
@@ -363,10 +372,17 @@ mod tests {
         let memory = Memory::of(std::process::id());
         let places = Places { windows: Some(bytes.as_ptr() as u64), ..Places::default() };
         let mut registered = Registered::new(std::iter::repeat_n((&places, 0), PLACES));
-        let cursor = Cursor { regs: Regs::some(CODE + 16, [0; COUNT], 0), exact: true };
         for walk in 1..=2 {
             registered.begin_walk();
-            (0..1000).for_each(|_| assert!(registered.find(&cursor, &memory, &mut memory.reader()).is_none()));
+            for frame in 0..1000 {
+                let mut saved = [0; COUNT];
+                saved[usize::from(SP)] = frame;
+                let cursor = Cursor { regs: Regs::some(CODE + 16, saved, 1 << SP), exact: true };
+                // A frame that is asked for again counts once.
+                for _ in 0..=usize::from(frame == 0) {
+                    assert!(registered.find(&cursor, &memory, &mut memory.reader()).is_none());
+                }
+            }
             assert_eq!((registered.windows.len(), registered.unsettled), (PLACES, walk * 1000));
             let Budget { lookups, attempts, .. } = registered.budget;
             // What is looked for once more costs three pages at most.
@@ -378,6 +394,7 @@ mod tests {
         registered.budget.lookups = 0;
         let before = memory.pages_read();
         memory.read_anew();
+        let cursor = Cursor { regs: Regs::some(CODE + 16, [0; COUNT], 0), exact: true };
         assert!(registered.find(&cursor, &memory, &mut memory.reader()).is_none());
         assert_eq!((memory.pages_read(), registered.unsettled), (before, 2001));
     }
