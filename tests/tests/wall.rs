@@ -202,7 +202,9 @@ fn no_kind_of_wait_ends() {
     assert!(stops <= waits);
     let folded = |options: &[&str]| recording.report_with("folded", options);
     assert_eq!(folded(&[]), folded(&["-i"]));
-    assert_eq!(folded(&["--filter", "state=running"]), "");
+    let mut nothing = uu::command(&scratch, &["report", "-f", "folded", "--filter", "state=running"]);
+    let said = process::run(nothing.arg(&recording.file), &scratch, uu::LIMIT).expect_code(125).stderr;
+    assert!(said.contains("no sample is left by --filter"), "{said}");
     assert_eq!(folded(&["--filter", "state=waiting"]), folded(&[]));
 }
 
