@@ -17,7 +17,7 @@ use uunwind_language::Half;
 const MEMORY: u64 = 1 << 30;
 
 /// Serves the plugin whose path is the first argument until standard input ends: its half that runs outside of
-/// handlers, or, with the second argument [`calls::CALLS`], the other one. `halves`: those that are linked into this
+/// handlers, or, with the second argument `calls`, the other one. `halves`: those that are linked into this
 /// program.
 pub fn serve(arguments: &[OsString], halves: &[&dyn Half]) {
     let path = arguments.first().map_or(Path::new(""), Path::new);
