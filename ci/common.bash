@@ -37,7 +37,8 @@ signal_object() {
         shift
     done
     [ $# -eq 0 ] || shift
-    for argument in -nostartfiles -Wl,-z,defs -Wl,-z,now -Wl,-Bsymbolic "-Wl,-soname,$soname" "$@" -Wl,--as-needed -lc; do
+    for argument in -nostartfiles -Wl,-z,defs -Wl,-z,now -Wl,-Bsymbolic "-Wl,-soname,$soname" "$@" \
+        -Wl,--as-needed -lc; do
         link+=(-C "link-arg=$argument")
     done
     if [ -n "${UU_VERSION_SCRIPT-}" ]; then

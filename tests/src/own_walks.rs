@@ -67,8 +67,8 @@ fn objects() -> &'static Objects {
     })
 }
 
-/// Runs a program that sends itself SIGPROF where it is to be sampled (`targets/python/cap.c`). With [`standing::VARIABLE`],
-/// each of these samples is compared with what `uu dump -p` finds at the same moment.
+/// Runs a program that sends itself SIGPROF where it is to be sampled (`targets/python/cap.c`). With
+/// [`standing::VARIABLE`], each of these samples is compared with what `uu dump -p` finds at the same moment.
 pub fn explicit(
     scratch: &Path,
     reads: Reads,
