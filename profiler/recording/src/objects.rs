@@ -66,8 +66,8 @@ impl ObjectMap {
         covering.iter().take_while(seen).last().or(covering.first()).copied()
     }
 
-    /// The address in an object whose code a second mapping had at `address` in `process` at `time`. Objects come first:
-    /// only for addresses that none covers.
+    /// The address in an object whose code a second mapping had at `address` in `process` at `time`. Objects come
+    /// first: only for addresses that none covers.
     pub fn original(&self, process: u32, address: u64, time: u64) -> Option<u64> {
         let of = self.second_mappings.get(&process)?.iter();
         let seen = of.take_while(|mapping| mapping.time <= time);

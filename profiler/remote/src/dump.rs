@@ -165,8 +165,8 @@ pub fn dump_core(
     Ok(finish(taken, process, command, objects, plugins, (namer, Some(&jit))))
 }
 
-/// Whether a thread has this id in its own pid namespace: the kernel has written that into its control block, at the thread
-/// pointer, where libc keeps it. gdb writes the ids of its own namespace into core files.
+/// Whether a thread has this id in its own pid namespace: the kernel has written that into its control block, at the
+/// thread pointer, where libc keeps it. gdb writes the ids of its own namespace into core files.
 fn is_own_id(tid: u32, thread_pointer: u64, read: impl Fn(u64, &mut [u8]) -> bool) -> bool {
     /// `struct pthread`: glibc's on x86-64 (`tid` in
     /// <https://sourceware.org/git/?p=glibc.git;a=blob;f=nptl/descr.h;hb=glibc-2.36>), and musl's

@@ -129,8 +129,7 @@ impl<'a> Resolver<'a> {
     }
 
     /// Resolves a native frame: the object that covered it, its symbol, its file address. Where none did, and no JIT
-    /// has
-    /// reported a function, it may be the code of a second mapping.
+    /// has reported a function, it may be the code of a second mapping.
     pub fn native(&mut self, mut code: CodeAt) -> Native<'_> {
         let Moment { process, time } = code.moment;
         let mut lookup = code.lookup();
