@@ -1,7 +1,8 @@
 //! The recording: a versioned file, described in docs/recording-format.md. The recorder appends sections. Reading
 //! trusts no byte of them, so any bytes may be passed to [`Recording::parse`].
 //!
-//! * `model`, `jit`, `second_mappings`, `symbols`, `totals`: what the sections hold; `wire`, `section`: how they are encoded;
+//! * `model`, `jit`, `second_mappings`, `symbols`, `totals`: what the sections hold; `wire`, `section`: how they are
+//!   encoded;
 //! * `copies`: samples whose stacks are walked later;
 //! * `read` and `write`: whole files; `growing`: one that is still being written; `merge`: several as one;
 //! * [`languages`]: what the recording has of interpreted languages, and what it lacks;

@@ -183,8 +183,8 @@ impl Jit {
         }
     }
 
-    /// The caller, who does not look all the time, has seen that a process's code was mapped as at the last search up to
-    /// `time` (CLOCK_MONOTONIC, ns).
+    /// The caller, who does not look all the time, has seen that a process's code was mapped as at the last search
+    /// up to `time` (CLOCK_MONOTONIC, ns).
     pub fn unchanged_until(&mut self, index: u32, time: u64) {
         if let Some(process) = self.processes.get_mut(&index) {
             process.second.unchanged_until(time);

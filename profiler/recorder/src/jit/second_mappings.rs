@@ -2,7 +2,8 @@
 //! there, as Node.js does with V8's builtins, to have them near the code of its JIT. No loader reports them. They are
 //! found in `/proc/PID/maps`, and named as the object's own code.
 //!
-//! A range is one of these while its bytes equal the object's: they are compared in a few spots when it is found, and at
+//! A range is one of these while its bytes equal the object's: they are compared in a few spots when it is found,
+//! and at
 //! every look from then on, with one system call. The first look that finds other bytes ends it at the look before.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -148,8 +149,8 @@ impl SecondMappings {
         self.checked = self.checked.max(now);
     }
 
-    /// Looks for new ones in what the process has mapped, in order of addresses; after [`SecondMappings::look`] with the
-    /// same time.
+    /// Looks for new ones in what the process has mapped, in order of addresses; after [`SecondMappings::look`] with
+    /// the same time.
     pub fn search(&mut self, mappings: &[Mapping], memory: &impl Memory, now: u64) {
         let executable = mappings.iter().filter(|mapping| mapping.is_executable());
         self.seen = executable.map(|m| Seen { mapping: m.clone(), since: self.since(m, now) }).collect();
