@@ -26,8 +26,9 @@ die() {
 #
 # Only as a cdylib: cargo does no link-time optimization for a crate that is also built as an rlib. The object needs
 # libc only, is bound at load, and has no undefined symbols. The linker's arguments are here and not in build scripts,
-# because cargo passes those of a dependency on to every cdylib that depends on it. -Bsymbolic binds an object's symbols
-# to itself: else a program that defines the same ones, such as sigaction, would be called by ours, and call them again.
+# because cargo passes those of a dependency on to every cdylib that depends on it. -Bsymbolic-functions binds an
+# object's functions to itself: else a program that defines the same ones, such as sigaction, would be called by ours,
+# and call them again.
 # With $UU_VERSION_SCRIPT, ci/link-versioned links.
 signal_object() {
     local package=$1 soname=$2 cargo=() link=() argument sum
@@ -37,7 +38,7 @@ signal_object() {
         shift
     done
     [ $# -eq 0 ] || shift
-    for argument in -nostartfiles -Wl,-z,defs -Wl,-z,now -Wl,-Bsymbolic "-Wl,-soname,$soname" "$@" \
+    for argument in -nostartfiles -Wl,-z,defs -Wl,-z,now -Wl,-Bsymbolic-functions "-Wl,-soname,$soname" "$@" \
         -Wl,--as-needed -lc; do
         link+=(-C "link-arg=$argument")
     done

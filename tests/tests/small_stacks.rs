@@ -11,15 +11,18 @@ use uunwind_tests::{compile, paths, process, skips, uu};
 #[test]
 fn nothing_is_written_onto_a_small_stack() {
     let scratch = paths::scratch("fibers");
-    let program = compile::gcc(&scratch, "fibers", &["native/fibers.c"], &["-rdynamic"]);
-    let recording = uu::record(&scratch, &["-r", "997"], |_| {}, &[program.as_os_str()]).expect_code(0);
-    let on_it = recording.samples().into_iter().filter(|sample| sample.native_names().first() == Some(&"in_fiber"));
-    assert!(on_it.count() > 100, "{}", recording.outcome.stderr);
-    let running = Running::ready(Command::new(&program).arg("waits"));
-    let (recording, _, stderr) = record(&scratch, running.pid(), &["-d", "0.3"]);
-    let why = recording.notes.iter().find_map(|note| note.strip_prefix(FROM_OUTSIDE)).expect("a note");
-    assert!(why.contains("it is a program of OCaml 5"), "{stderr}");
-    assert_eq!(running.end(), Some(0));
+    for (runtime, says) in [("OCAML", "it is a program of OCaml 5"), ("ERLANG", "it defines sigaction itself")] {
+        let define = format!("-D{runtime}");
+        let program = compile::gcc(&scratch, "fibers", &["native/fibers.c"], &["-rdynamic", &define]);
+        let recording = uu::record(&scratch, &["-r", "997"], |_| {}, &[program.as_os_str()]).expect_code(0);
+        let on_it = recording.samples().into_iter().filter(|sample| sample.native_names().first() == Some(&"in_fiber"));
+        assert!(on_it.count() > 100, "{runtime}: {}", recording.outcome.stderr);
+        let running = Running::ready(Command::new(&program).arg("waits"));
+        let (recording, _, stderr) = record(&scratch, running.pid(), &["-d", "0.3"]);
+        let why = recording.notes.iter().find_map(|note| note.strip_prefix(FROM_OUTSIDE)).expect("a note");
+        assert!(why.contains(says), "{runtime}: {stderr}");
+        assert_eq!(running.end(), Some(0), "{runtime}");
+    }
 }
 
 /// Erlang's runtime defines sigaction itself, and runs its processes' code on stacks of theirs.

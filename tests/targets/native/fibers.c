@@ -1,6 +1,6 @@
 /* As the functions of OCaml 5 do, a loop runs on a stack that has no space for a signal's frame, with an alternate stack for
-   handlers. It ends with 0 if nothing was written below that stack, else with 1. The symbol tells what it is. With an
-   argument, it writes "ready", and goes on until a line comes. */
+   handlers. It ends with 0 if nothing was written below that stack, else with 1. By its symbol it is taken for a program of
+   OCaml 5, or with -DERLANG of Erlang's runtime. With an argument, it writes "ready", and goes on until a line comes. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <signal.h>
@@ -13,7 +13,15 @@
 enum { BELOW = 65536, SIZE = 512 };
 static unsigned char memory[BELOW + SIZE] __attribute__((aligned(16)));
 
+#ifdef ERLANG
+#include <sys/syscall.h>
+#include <unistd.h>
+int sigaction(int signal, const struct sigaction *new, struct sigaction *old) {
+    return (int)syscall(SYS_rt_sigaction, signal, new, old, 8);
+}
+#else
 void caml_alloc_main_stack(void) {}
+#endif
 
 /* The loop: its frame is all that lies on that stack. */
 void in_fiber(void *top, unsigned long rounds);

@@ -46,7 +46,8 @@ pub fn is_needed() -> bool {
     NEEDED.load(Ordering::Relaxed)
 }
 
-/// Looks at the start whether the program is one of a runtime with small stacks.
+/// Looks at the start whether the program is one of a runtime with small stacks. This object must not be linked with
+/// -Bsymbolic, by which the loader would find its own definitions first.
 #[cfg(not(feature = "no-libc"))]
 pub fn look_for_runtimes() {
     // SAFETY: the program's search order, NUL-terminated names.
