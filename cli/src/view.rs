@@ -56,13 +56,20 @@ pub fn run(options: Options) -> Result<u8, Failure> {
 /// The commands in BROWSER: between colons, the next one for when one fails; `%s` stands for the page, which otherwise
 /// follows; after a program's name there may be options
 /// ([xdg-open(1)](https://manpages.debian.org/bookworm/xdg-utils/xdg-open.1.en.html)).
-fn browsers<'a>(named: &'a [u8], page: &'a Path) -> impl Iterator<Item = Command> + 'a {
-    let commands = named.split(|byte| *byte == b':').filter(|command| !command.trim_ascii().is_empty());
-    commands.map(move |command| {
+fn browsers<'a>(named: &[u8], page: &'a Path) -> impl Iterator<Item = Command> + use<'a> {
+    let mut commands: Vec<Vec<u8>> = Vec::new();
+    for part in named.split(|byte| *byte == b':') {
+        // A colon before two slashes is an address's.
+        match commands.last_mut().filter(|_| part.starts_with(b"//")) {
+            Some(before) => before.extend([b":", part].concat()),
+            None => commands.push(part.to_vec()),
+        }
+    }
+    commands.into_iter().filter(|command| !command.trim_ascii().is_empty()).map(move |command| {
         // A program whose path has spaces is one word.
-        let path = OsStr::from_bytes(command);
+        let path = OsStr::from_bytes(&command);
         let words = match Path::new(path).is_file() {
-            true => vec![command],
+            true => vec![&command[..]],
             false => command.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).collect(),
         };
         let mut browser = Command::new(OsStr::from_bytes(words.first().copied().unwrap_or_default()));
