@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn code_of_a_second_mapping_is_its_objects_until_it_is_gone() {
-        let object = |start, end, bias| Object { start, end, bias, ..Object::default() };
+        let object = |start, end, bias| Object { start, end, bias, facts_key: start, ..Object::default() };
         let mapping = |time, start, original| SecondMapping { time, start, end: start + 0x100, original, process: 0 };
         let recording = Recording {
             processes: vec![Process::default()],

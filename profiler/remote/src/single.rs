@@ -317,7 +317,8 @@ mod tests {
         // Let go on the way, before it runs again.
         let mut course = Course { hidden_until: Some(300), ..Course::default() };
         assert_eq!(next(&mut course, &[(100, Running), (110, Waiting), (400, Running), (410, Waiting)]), []);
-        assert_eq!(next(&mut course, &[(500, Running), (600, Waiting), (700, Running)]), []);
+        // Now that wait has ended. The next one began when no stop was left.
+        assert_eq!(next(&mut course, &[(500, Running), (600, Waiting), (700, Running)]), [(600, 100)]);
     }
 
     /// A thread that was not in a call when it was stopped has waited before, and to stand still is no wait.
