@@ -18,6 +18,7 @@ pub mod group;
 pub mod guarded;
 mod hashed;
 pub mod near;
+pub mod paged;
 mod probed;
 pub(crate) mod read_log;
 mod sorted;

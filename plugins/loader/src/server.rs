@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Time limit for opening a plugin, and for one file.
@@ -155,20 +155,27 @@ impl Server {
     /// Describes how the process ended; ends it if it is running.
     fn end(&mut self) -> String {
         self.input = None;
-        // The stream has ended, so the process is about to end.
-        for _ in 0..100 {
-            match self.child.try_wait() {
-                Ok(None) => std::thread::sleep(Duration::from_millis(1)),
-                Ok(Some(status)) => {
-                    return match status.signal() {
-                        Some(signal) => format!("it crashed (signal {signal})"),
-                        None => format!("it ended its process (exit code {})", status.code().unwrap_or(0)),
-                    }
-                }
-                Err(_) => break,
-            }
+        end_of(&mut self.child).map_or_else(|| "it closed its standard output".to_owned(), describe)
+    }
+}
+
+/// How a process has ended whose stream has, so that it is about to; `None`: it has not ended.
+pub(crate) fn end_of(child: &mut Child) -> Option<ExitStatus> {
+    for _ in 0..100 {
+        match child.try_wait() {
+            Ok(None) => std::thread::sleep(Duration::from_millis(1)),
+            Ok(status) => return status,
+            Err(_) => return None,
         }
-        "it closed its standard output".to_owned()
+    }
+    None
+}
+
+/// In words.
+pub(crate) fn describe(status: ExitStatus) -> String {
+    match status.signal() {
+        Some(signal) => format!("it crashed (signal {signal})"),
+        None => format!("it ended its process (exit code {})", status.code().unwrap_or(0)),
     }
 }
 

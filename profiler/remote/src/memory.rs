@@ -7,12 +7,11 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use uunwind_core::memory::paged::{self, PAGE};
 use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::span::Span;
 use uunwind_elf::Image;
 
-/// Bytes of a page.
-const PAGE: usize = 4096;
 /// At most this number of pages is read for one look at the process (64 MiB): a walk through hostile memory ends.
 const PAGES: usize = 16 * 1024;
 /// At most this number of bytes is kept of what was read.
@@ -179,18 +178,7 @@ impl Memory {
 
     /// Fills `out` with what lies at a process address. False: not all of it can be read.
     pub fn read(&self, address: u64, out: &mut [u8]) -> bool {
-        let (mut address, mut out) = (address, out);
-        while !out.is_empty() {
-            let (page, offset) = (address & !(PAGE as u64 - 1), address as usize % PAGE);
-            let len = out.len().min(PAGE - offset);
-            let (part, rest) = out.split_at_mut(len);
-            if !self.read_page(page, offset, part) {
-                return false;
-            }
-            let Some(next) = page.checked_add(PAGE as u64) else { return rest.is_empty() };
-            (address, out) = (next, rest);
-        }
-        true
+        paged::read(address, out, |page, offset, part| self.read_page(page, offset, part))
     }
 
     fn keep(&self, address: u64, read: &[u8]) {

@@ -3,11 +3,11 @@
 
 use super::description::SentDescription;
 use super::message::{self, Request, SentFacts, FRAMES};
-use super::PAGE;
 use std::collections::hash_map::{Entry, HashMap};
 use std::ffi::c_void;
 use std::os::unix::net::UnixStream;
 use uunwind_core::cache::last_walk::PointState;
+use uunwind_core::memory::paged::{self, PAGE};
 use uunwind_core::memory::{Mode, Reader, ANSWER, KEY};
 use uunwind_core::plugin::{Caller, Description, Host, Owner, ABI};
 
@@ -88,18 +88,7 @@ impl Walk {
     }
 
     fn read(&mut self, address: u64, out: &mut [u8]) -> bool {
-        let (mut address, mut out) = (address, out);
-        while !out.is_empty() {
-            let (page, offset) = (address & !(PAGE as u64 - 1), address as usize % PAGE);
-            let len = out.len().min(PAGE - offset);
-            let (part, rest) = out.split_at_mut(len);
-            if !self.read_page(page, offset, part) {
-                return false;
-            }
-            let Some(next) = page.checked_add(PAGE as u64) else { return rest.is_empty() };
-            (address, out) = (next, rest);
-        }
-        true
+        paged::read(address, out, |page, offset, part| self.read_page(page, offset, part))
     }
 
     fn read_page(&mut self, page: u64, offset: usize, out: &mut [u8]) -> bool {

@@ -3,8 +3,8 @@
 
 use super::description::SentDescription;
 use super::message::{self, Answer, Function, Head, Hello, Request, SentFacts};
-use super::{CALLS, PAGE};
-use crate::server::Launcher;
+use super::CALLS;
+use crate::server::{self, Launcher};
 use crate::wire;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::net::{send, SendFlags};
@@ -16,6 +16,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use uunwind_core::memory::paged::PAGE;
 use uunwind_core::plugin::{CRule, Caller, Owner, View};
 use uunwind_core::regs::COUNT;
 
@@ -363,21 +364,13 @@ impl Link {
     /// Describes how the process has ended.
     fn ended(&mut self) -> String {
         let Some(child) = &mut self.child else { return "it has ended".to_owned() };
-        // The stream has ended, so the process is about to end.
-        for _ in 0..100 {
-            match child.try_wait() {
-                Ok(None) => std::thread::sleep(Duration::from_millis(1)),
-                Ok(Some(status)) => {
-                    return match status.signal() {
-                        Some(libc::SIGSYS) => "it made a system call, which signal code may not".to_owned(),
-                        Some(signal) => format!("it crashed (signal {signal})"),
-                        None => format!("it ended its process (exit code {})", status.code().unwrap_or(0)),
-                    }
-                }
-                Err(_) => break,
+        match server::end_of(child) {
+            Some(status) if status.signal() == Some(libc::SIGSYS) => {
+                "it made a system call, which signal code may not".to_owned()
             }
+            Some(status) => server::describe(status),
+            None => "it closed its connection".to_owned(),
         }
-        "it closed its connection".to_owned()
     }
 }
 

@@ -4,8 +4,8 @@
 //! begins with the number of the call, so that nothing late is taken for something else.
 
 use super::description::SentDescription;
-use super::PAGE;
 use crate::wire::{put, Parts};
+use uunwind_core::memory::paged::PAGE;
 use uunwind_core::plugin::{CRule, Caller, Owner, Plugin, View};
 use uunwind_core::regs::COUNT;
 

@@ -27,6 +27,3 @@ pub(crate) use serve::serve;
 
 /// The argument after the plugin's path by which [`crate::serve`] serves calls.
 pub(crate) const CALLS: &str = "calls";
-
-/// Bytes of a page, the unit in which memory is asked for.
-pub(crate) const PAGE: usize = 4096;
