@@ -57,6 +57,19 @@ impl Attached {
         attached
     }
 
+    /// Waits until it has more than ten samples of the process's image with this index.
+    #[track_caller]
+    pub fn wait_for_samples_of(&self, image: u32) {
+        let file = self.scratch.join("recording.uu");
+        wait_for("samples of an image", || {
+            // It may be empty still.
+            Recording::read(&file).is_ok_and(|recording| {
+                let of = |thread: u32| recording.threads.get(thread as usize).map(|thread| thread.process);
+                recording.samples.iter().filter(|sample| of(sample.thread) == Some(image)).count() > 10
+            })
+        });
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: i32) {
         // SAFETY: plain system call; the child is not waited for yet.

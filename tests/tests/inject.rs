@@ -104,14 +104,7 @@ fn a_program_that_calls_exec_is_followed() {
     let attached = Attached::begin_inside(&scratch, running.pid(), &[]);
     running.say("go");
     assert_eq!(running.line(), "ready");
-    let file = scratch.join("recording.uu");
-    wait_for("samples of the second image", || {
-        // It may be empty still.
-        Recording::read(&file).is_ok_and(|recording| {
-            let of = |thread: u32| recording.threads.get(thread as usize).map(|thread| thread.process);
-            recording.samples.iter().filter(|sample| of(sample.thread) == Some(1)).count() > 10
-        })
-    });
+    attached.wait_for_samples_of(1);
     attached.signal(libc::SIGTERM);
     let (recording, samples, summary) = attached.end();
     assert!(is_from_inside(&recording) && summary.contains("1 more programs were sampled"), "{summary}");

@@ -8,19 +8,8 @@
 #include <sys/mount.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-
-__attribute__((noinline)) static unsigned burn(double seconds) {
-    unsigned n = 1;
-    struct timespec t;
-    do {
-        for (int i = 0; i < 20000; i++)
-            n = n * 1664525u + 1013904223u;
-        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    } while ((double)t.tv_sec + (double)t.tv_nsec / 1e9 < seconds);
-    return n;
-}
+#include "burn.h"
 
 static int code_of(pid_t child) {
     int status = 0;
