@@ -139,8 +139,8 @@ fn names() -> Vec<&'static str> {
     Uu::command().get_subcommands().map(|sub| &*sub.get_name().to_owned().leak()).collect()
 }
 
-/// The command line as shells complete it: where a number is to be given, no file is offered, and commands where one
-/// is.
+/// The command line as shells complete it: where a number is to be given, no file is offered, and a command is offered
+/// where one is.
 fn completed() -> clap::Command {
     fn numbers(command: clap::Command) -> clap::Command {
         let is_number = |arg: &Arg| arg.get_value_hint() == ValueHint::Unknown && arg.get_possible_values().is_empty();

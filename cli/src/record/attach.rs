@@ -18,7 +18,7 @@ use uunwind_tables_build::Cache;
 
 /// How the process is recorded.
 const INSIDE: &str = "by a sampler in the process";
-/// See `INSIDE`.
+/// The same, where no sampler is in it.
 pub const OUTSIDE: &str = "by short stops of its threads";
 
 /// What came of a recording.

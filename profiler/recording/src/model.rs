@@ -91,9 +91,8 @@ fn file_name(path: &[u8]) -> &[u8] {
 impl Process {
     /// The file name by which its program was called, where its command line has it. A program may have written a title
     /// there, so a first word counts if it is this `typed` name, or if nothing speaks for a title: no more than one
-    /// word
-    /// in it, and either arguments after it, none of which was cleared at the end, or a path, or a name that begins as
-    /// the file's does.
+    /// word in it, and either arguments after it, none of which was cleared at the end, or a path, or a name that
+    /// begins as the file's does.
     pub fn called(&self, typed: &[u8]) -> Option<&[u8]> {
         const ALIKE: usize = 3;
         let first = self.command.first()?;

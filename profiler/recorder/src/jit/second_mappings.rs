@@ -2,9 +2,8 @@
 //! there, as Node.js does with V8's builtins, to have them near the code of its JIT. No loader reports them. They are
 //! found in `/proc/PID/maps`, and named as the object's own code.
 //!
-//! A range is one of these while its bytes equal the object's: they are compared in a few spots when it is found,
-//! and at
-//! every look from then on, with one system call. The first look that finds other bytes ends it at the look before.
+//! A range is one of these while its bytes equal the object's: they are compared in a few spots when it is found, and
+//! at every look from then on, with one system call. The first look that finds other bytes ends it at the look before.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use uunwind_elf::maps::Mapping;
