@@ -1,7 +1,7 @@
 //! ELF files as reports read them: eight addresses of four bytes, then the file.
 
 use crate::input::Input;
-use uunwind_symbolize::{functions, go, table, Elf};
+use uunwind_symbolize::{functions, go, mini_debug, table, Elf};
 
 pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
@@ -14,7 +14,9 @@ pub fn run(data: &[u8]) -> bool {
     for (address, function) in addresses.iter().zip(go::in_image(file, &addresses).unwrap_or_default()) {
         assert!(function.is_none_or(|(start, name)| start <= *address && !name.is_empty()), "{address:#x}");
     }
-    for (address, named) in addresses.iter().zip(table::in_image(file, &addresses).unwrap_or_default()) {
+    let symbols = table::in_image(file, &addresses).unwrap_or_default();
+    let compressed = mini_debug::in_image(file, &addresses).ok().flatten().unwrap_or_default();
+    for (address, named) in addresses.iter().zip(symbols).chain(addresses.iter().zip(compressed)) {
         assert!(named.is_none_or(|(start, name)| start <= *address && !name.is_empty()), "{address:#x}");
     }
     Elf::parse(file).is_ok()

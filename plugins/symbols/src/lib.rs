@@ -6,6 +6,7 @@
 //! plt, go    stubs of the procedure linkage table; Go's own table of functions
 //! functions  where functions without a name begin: the index of .eh_frame
 //! elf        what identifies a file; whether its debug information may be used
+//! mini_debug symbols that a file has in compressed form
 //! debug_file separate files with debug information and symbols
 //! demangle   C++ and Rust names
 //! compiled   functions of other languages that were compiled through C
@@ -20,6 +21,7 @@ pub mod demangle;
 mod elf;
 pub mod functions;
 pub mod go;
+pub mod mini_debug;
 mod plt;
 pub mod table;
 
@@ -150,12 +152,12 @@ fn read(object: &Mapped<'_>, path: &Path, addresses: &[u64]) -> Result<Read, Str
     // All readers take foreign files; a panic in one must cost no more than this object's names.
     let named = catch_unwind(|| table::names(path, addresses));
     let mut named = named.unwrap_or_else(|_| Err("its symbols could not be read".to_owned()))?;
-    let separate = catch_unwind(|| separate(object, path, &named)).ok().flatten();
+    let mini = catch_unwind(|| if lacks(&named) { mini_debug::names(path, addresses) } else { Ok(None) });
+    let unusable = mini.unwrap_or(Ok(None)).map(|found| complete(&mut named, found.unwrap_or_default())).err();
+    let separate = catch_unwind(|| separate(object, path, lacks(&named))).ok().flatten();
     if let Some(separate) = &separate {
         let found = catch_unwind(|| table::names(separate, addresses)).unwrap_or(Ok(Vec::new())).unwrap_or_default();
-        for (name, found) in named.iter_mut().zip(found).filter(|(name, _)| name.is_none()) {
-            *name = found;
-        }
+        complete(&mut named, found);
     }
     let path = separate.as_deref().unwrap_or(path);
     let remark = elf::debug_information(path).err();
@@ -176,7 +178,19 @@ fn read(object: &Mapped<'_>, path: &Path, addresses: &[u64]) -> Result<Read, Str
         entry(empty, named, debug.next().flatten())
     });
     let entries = entries.collect();
-    Ok((entries, separate, remark))
+    Ok((entries, separate, remark.or(unusable)))
+}
+
+/// Whether some address has no name.
+fn lacks(named: &[table::Named]) -> bool {
+    named.iter().any(Option::is_none)
+}
+
+/// Fills in names that are missing.
+fn complete(named: &mut [table::Named], found: Vec<table::Named>) {
+    for (name, found) in named.iter_mut().zip(found).filter(|(name, _)| name.is_none()) {
+        *name = found;
+    }
 }
 
 /// Where the object lies, rather than a descriptor of it.
@@ -184,18 +198,16 @@ fn real_path<'a>(object: &Mapped<'a>, path: &'a Path) -> &'a Path {
     object.files.iter().find(|file| !file.starts_with("/proc")).map_or(path, PathBuf::as_path)
 }
 
-/// The debug file of a file that has no debug information. A server is asked only where functions have no names.
-fn separate(object: &Mapped<'_>, path: &Path, named: &[table::Named]) -> Option<PathBuf> {
+/// The debug file of a file that has no debug information. A server is asked only where a function has no name.
+fn separate(object: &Mapped<'_>, path: &Path, some_lack_names: bool) -> Option<PathBuf> {
     if elf::has_debug_information(path) {
         return None;
     }
     // A descriptor says nothing of the folder in which a debug file may lie.
     let real = real_path(object, path);
     let real = std::fs::canonicalize(real).unwrap_or(real.to_owned());
-    debug_file::find(path, &real, object.build_id).or_else(|| {
-        let lacks = named.iter().any(Option::is_none);
-        lacks.then(|| debug_file::ask_server(object.build_id)).flatten()
-    })
+    let ask = || some_lack_names.then(|| debug_file::ask_server(object.build_id)).flatten();
+    debug_file::find(path, &real, object.build_id).or_else(ask)
 }
 
 /// Fills in the names of PLT stubs and of Go's functions, and the beginnings of functions without names. Returns what

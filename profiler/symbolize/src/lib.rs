@@ -6,7 +6,7 @@ pub mod calls;
 pub mod question;
 
 pub use self::question::{questions, Question};
-pub use uunwind_symbols::{demangle, functions, go, hex, table, Elf};
+pub use uunwind_symbols::{demangle, functions, go, hex, mini_debug, table, Elf};
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsStr;

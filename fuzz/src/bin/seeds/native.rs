@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use uunwind_built_in::HALVES;
 use uunwind_elf::Image;
 use uunwind_language::Finding;
+use uunwind_symbolize::mini_debug;
 
 /// Functions with frames of many shapes, of compilers and by hand.
 const SHAPES: &str = r#"
@@ -76,6 +77,21 @@ fn assembled(name: &str) -> PathBuf {
     out
 }
 
+/// A stripped program whose symbols are compressed in its section `.gnu_debugdata`.
+fn mini_debug() -> PathBuf {
+    let path = |name: &str| scratch().join(name);
+    let (source, whole, mini) = (path("mini-debug.c"), path("mini-debug-whole"), path("mini-debug-symbols"));
+    let (compressed, out) = (path("mini-debug.xz"), path("mini-debug"));
+    fs::write(&source, PROGRAM).expect("a source file");
+    let unstripped = SMALL.iter().filter(|option| **option != "-s").copied();
+    output("gcc", &unstripped.chain(["-static", "-o", text(&whole), text(&source)]).collect::<Vec<_>>());
+    output("objcopy", &["-S", "--keep-symbol=_start", text(&whole), text(&mini)]);
+    fs::write(&compressed, output("xz", &["-9", "-c", text(&mini)])).expect("scratch");
+    let section = format!(".gnu_debugdata={}", text(&compressed));
+    output("objcopy", &["-S", "--add-section", &section, text(&whole), text(&out)]);
+    out
+}
+
 const LIBRARY: &[&str] = &["-shared", "-fPIC"];
 const PROGRAM: &str = "void _start(void) { for (;;) {} }";
 
@@ -88,6 +104,13 @@ pub fn objects() {
         compile("python-3.13", PYTHON_3_13, LIBRARY),
         compile("python-3.11-sysv-hash", PYTHON_3_11, &[LIBRARY, &["-Wl,--hash-style=sysv"]].concat()),
     ];
+    let mini = fs::read(mini_debug()).expect("an object");
+    let text = object::File::parse(&*mini).expect("an ELF file").section_by_name(".text").expect("code").address();
+    let addresses: Vec<u64> = (0..8).map(|n| text + n).collect();
+    let found = mini_debug::in_image(&*mini, &addresses).expect("compressed symbols").expect("a section");
+    assert_eq!(found[0], Some((text, "_start".to_owned())));
+    let addresses = addresses.iter().flat_map(|address| (*address as u32).to_le_bytes());
+    seed("symbolize_elf", "mini-debug", &addresses.chain(mini.iter().copied()).collect::<Vec<_>>());
     let go = fs::read(assembled("names")).expect("an object");
     let text = object::File::parse(&*go).expect("an ELF file").section_by_name(".text").expect("code").address();
     let addresses = (0..8u32).flat_map(|n| (text as u32 + n * 7).to_le_bytes());
