@@ -3,6 +3,7 @@
 use crate::running::wait_for;
 use crate::samples::Sample;
 use crate::{compile, paths, process, uu};
+use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -59,9 +60,14 @@ impl Attached {
 
     /// Waits until it has more than ten samples of the process's image with this index.
     #[track_caller]
-    pub fn wait_for_samples_of(&self, image: u32) {
+    pub fn wait_for_samples_of(&mut self, image: u32) {
         let file = self.scratch.join("recording.uu");
         wait_for("samples of an image", || {
+            if self.child.try_wait().expect("its state").is_some() {
+                let mut said = String::new();
+                let _ = self.child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut said));
+                panic!("uu has ended: {said}");
+            }
             // It may be empty still.
             Recording::read(&file).is_ok_and(|recording| {
                 let of = |thread: u32| recording.threads.get(thread as usize).map(|thread| thread.process);

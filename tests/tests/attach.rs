@@ -153,7 +153,7 @@ fn a_program_that_calls_exec_is_followed() {
     let (scratch, program) = program("attach-exec", &[]);
     let script = "echo ready; read line; exec \"$0\"";
     let mut running = Running::ready(Command::new("bash").args(["-c", script]).arg(&program));
-    let attached = Attached::begin(&scratch, running.pid(), &[]);
+    let mut attached = Attached::begin(&scratch, running.pid(), &[]);
     running.say("go");
     assert_eq!(running.line(), "ready");
     attached.wait_for_samples_of(1);

@@ -93,7 +93,7 @@ impl Image {
 
     /// Whether exec is making it. The kernel sets both places last
     /// (<https://github.com/torvalds/linux/blob/v6.1/fs/binfmt_elf.c>, `load_elf_binary`).
-    fn is_being_made(&self) -> bool {
+    pub fn is_being_made(&self) -> bool {
         self.place.is_some_and(|(code, stack)| code == 0 || stack == 0)
     }
 }

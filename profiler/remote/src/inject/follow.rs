@@ -16,10 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct Followed<'a> {
     attach: &'a Attach,
     object: &'a Path,
-    image: Image,
     injected: Option<Injected>,
-    /// When it was seen that exec had taken the last one away.
-    without_since: Option<Instant>,
+    /// The image without one, and when it was first seen, after exec has taken the last one away.
+    without: Option<(Image, Instant)>,
     /// How long threads stood for those before, and how often one was borrowed.
     before: (Duration, u32),
     /// Number of programs that the process has called by exec, and that have got a sampler.
@@ -29,24 +28,24 @@ pub struct Followed<'a> {
 impl<'a> Followed<'a> {
     /// Puts the first one in. `object`: the sampler's file.
     pub fn begin(attach: &'a Attach, object: &'a Path) -> Result<(Followed<'a>, Memories), Declined> {
-        let image = Image::of(attach.pid);
         let (injected, memories) = begin(attach, object)?;
         let (injected, before) = (Some(injected), (Duration::ZERO, 0));
-        Ok((Followed { attach, object, image, injected, without_since: None, before, programs: 0 }, memories))
+        Ok((Followed { attach, object, injected, without: None, before, programs: 0 }, memories))
     }
 
     /// Looks whether the process has called exec. Returns the memories of another sampler, which was put into the new
     /// program; or why none can be.
     pub fn look(&mut self) -> Result<Option<Memories>, Declined> {
-        let now = Image::of(self.attach.pid);
-        if now != self.image && !exe(self.attach.pid).is_empty() {
+        let last = self.without.as_ref().map(|(image, _)| image);
+        let last = last.or(self.injected.as_ref().map(|injected| &injected.image));
+        if let Some(image) = last.and_then(|last| another(self.attach.pid, last)) {
             self.before = self.costs();
-            (self.injected, self.image, self.without_since) = (None, now, Some(Instant::now()));
+            (self.injected, self.without) = (None, Some((image, Instant::now())));
         }
-        let Some(since) = self.without_since else { return Ok(None) };
+        let Some((_, since)) = self.without else { return Ok(None) };
         match begin(self.attach, self.object) {
             Ok((injected, memories)) => {
-                (self.injected, self.without_since) = (Some(injected), None);
+                (self.injected, self.without) = (Some(injected), None);
                 self.programs += 1;
                 Ok(Some(memories))
             }
@@ -70,6 +69,12 @@ impl<'a> Followed<'a> {
     pub fn leave(self, facts: &FactsPublisher) -> Option<String> {
         self.injected.and_then(|injected| injected.leave(facts))
     }
+}
+
+/// The process's image, if exec has made another one than this.
+fn another(pid: u32, last: &Image) -> Option<Image> {
+    let now = Image::of(pid);
+    (now != *last && !now.is_being_made() && !exe(pid).is_empty()).then_some(now)
 }
 
 fn begin(attach: &Attach, object: &Path) -> Result<(Injected, Memories), Declined> {

@@ -29,6 +29,7 @@ mod registrations;
 mod threads;
 
 use crate::memory::Memory;
+use crate::prepared::Image;
 use crate::threads::tids;
 use crate::waits::Registers;
 use borrow::{Borrowed, Trouble, STACK};
@@ -131,6 +132,8 @@ pub struct Injected {
     control_at: u64,
     base: u64,
     sampler: Sampler,
+    /// The program that it is in.
+    pub image: Image,
     /// How long threads stood for it.
     pub stood: Duration,
     /// How often a thread was borrowed.
@@ -302,9 +305,9 @@ impl Injected {
         let map = |thread: &mut Borrowed<'_>| {
             map_all(thread, &mut control, (&file, &opened), (pid, &sampler, &place), settings)
         };
-        let (control_at, base) = with_thread(pid, &place.code, none, map)?;
+        let (control_at, base, image) = with_thread(pid, &place.code, none, map)?;
         stood += begun.elapsed();
-        Ok((Injected { pid, place, control, control_at, base, sampler, stood, borrowed: 2 }, memories))
+        Ok((Injected { pid, place, control, control_at, base, sampler, image, stood, borrowed: 2 }, memories))
     }
 
     /// The sampler, if it could begin.
@@ -380,14 +383,14 @@ impl Injected {
 }
 
 /// Maps everything and calls the sampler's beginning. What is mapped is noted as soon as it is, so that a later uu
-/// finds it if this one ends in the middle. Returns where the control memory and the sampler lie.
+/// finds it if this one ends in the middle. Returns where the control memory and the sampler lie, and in which program.
 fn map_all(
     thread: &mut Borrowed<'_>,
     control: &mut Shared,
     (file, opened): (&File, &[Opened]),
     (pid, sampler, place): (u32, &Sampler, &Place),
     (rate, flags): (u32, u32),
-) -> Result<(u64, u64), Trouble> {
+) -> Result<(u64, u64, Image), Trouble> {
     let &[(control_fd, _), (session_fd, _), (facts_fd, _)] = opened else { return Err(Trouble::Unfit) };
     if !opened.iter().all(|opened| is_still(pid, *opened)) {
         return Err(Trouble::Failed(io::Error::other("it has closed a file of the sampler's")));
@@ -430,8 +433,10 @@ fn map_all(
         (*head).tsd_offset = crate::walks::TSD_OFFSET;
         (*head).end.store(base + sampler.end, Ordering::SeqCst);
     }
+    // The thread has lived until here, and lives after this if the next call succeeds: so no exec was in between.
+    let image = Image::of(pid);
     thread.call_function(base + sampler.begin, control_at)?;
-    Ok((control_at, base))
+    Ok((control_at, base, image))
 }
 
 /// Notes a mapping in the control memory.
