@@ -192,10 +192,9 @@ impl Shown {
     }
 
     fn recording(&mut self, arguments: &Arguments, samples: u64) {
-        let Some(begun) = self.begun.filter(|_| terminal::has_a_free_line()) else { return };
-        if self.recording.unwrap_or(begun).elapsed() < Self::SECOND {
-            return;
-        }
+        // The time first: this is called a hundred times a second.
+        let is_due = |begun: &Instant| self.recording.unwrap_or(*begun).elapsed() >= Self::SECOND;
+        let Some(begun) = self.begun.filter(|begun| is_due(begun) && terminal::has_a_free_line()) else { return };
         self.recording = Some(Instant::now());
         let of = arguments.duration.map_or(String::new(), |duration| format!(" of {}", duration.as_secs()));
         terminal::pass(&format!("{}{of} s, {samples} samples", begun.elapsed().as_secs()));

@@ -83,12 +83,12 @@ pub struct ThreadUse {
     pub stitch: Option<Box<Stitch>>,
 }
 
-/// The use of a block.
+/// The use of a block. Small, as each pass goes through those of all blocks.
 pub enum Use {
     /// The block belongs to a process.
-    Process(ProcessUse),
+    Process(Box<ProcessUse>),
     /// The block belongs to a thread.
-    Thread(ThreadUse),
+    Thread(Box<ThreadUse>),
 }
 
 impl ProcessUse {

@@ -57,6 +57,8 @@ pub struct Drain {
     pub survey: Survey,
     buffer: Vec<u8>,
     processes: u32,
+    /// Number of processes when those with the same pid were last looked for.
+    compared: u32,
     threads: u32,
     /// The recording ends: freed blocks are not given back to targets.
     closing: bool,
@@ -102,6 +104,7 @@ impl Drain {
             survey,
             buffer: Vec::new(),
             processes: 0,
+            compared: 0,
             threads: 0,
             closing: false,
             samples: 0,
@@ -245,7 +248,10 @@ impl Drain {
     }
 
     /// Process blocks whose pid has claimed another block since then: the process has called exec.
-    fn superseded(&self) -> Vec<usize> {
+    fn superseded(&mut self) -> Vec<usize> {
+        if std::mem::replace(&mut self.compared, self.processes) == self.processes {
+            return Vec::new();
+        }
         let mut latest = HashMap::new();
         let processes = || {
             self.uses.iter().enumerate().filter_map(|(block, used)| match used {
@@ -283,7 +289,7 @@ impl Drain {
         let is_unnamed = process.origin != FORKED && process.exe.is_empty() && process.command.is_empty();
         let mut used = ProcessUse::new(index, &header, process.exe);
         used.is_unnamed = is_unnamed;
-        self.set(block, Some(Use::Process(used)));
+        self.set(block, Some(Use::Process(Box::new(used))));
     }
 
     /// Index of the process with this pid, the latest if it had several.
@@ -328,7 +334,7 @@ impl Drain {
             place: None,
             stitch,
         };
-        self.set(block, Some(Use::Thread(used)));
+        self.set(block, Some(Use::Thread(Box::new(used))));
     }
 
     fn set(&mut self, block: usize, used: Option<Use>) {

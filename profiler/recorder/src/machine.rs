@@ -2,6 +2,8 @@
 
 use rustix::param::clock_ticks_per_second;
 use rustix::time::{clock_getres, clock_gettime, ClockId, Timespec};
+use std::fs::File;
+use std::io::{self, Read};
 
 /// Host name, and kernel release with machine.
 pub fn names() -> (String, String) {
@@ -70,6 +72,14 @@ fn tick() -> u64 {
     1_000_000_000 / clock_ticks_per_second().max(1)
 }
 
+/// What is in a file of the kernel's that fits into a page, in one read: [`std::fs::read`] makes six.
+fn read_once(path: &str) -> io::Result<Vec<u8>> {
+    let mut text = vec![0; 4096];
+    let length = File::open(path)?.read(&mut text)?;
+    text.truncate(length);
+    Ok(text)
+}
+
 /// The text of a `stat` file of a process or thread
 /// ([proc_pid_stat(5)](https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html)).
 pub struct Stat(Vec<u8>);
@@ -77,12 +87,12 @@ pub struct Stat(Vec<u8>);
 impl Stat {
     /// That of a live process; `None`: there is none, or it cannot be read.
     pub fn of(pid: u32) -> Option<Stat> {
-        std::fs::read(format!("/proc/{pid}/stat")).ok().map(Stat)
+        read_once(&format!("/proc/{pid}/stat")).ok().map(Stat)
     }
 
     /// That of a thread of a process.
     pub fn of_thread(pid: u32, tid: u32) -> Option<Stat> {
-        std::fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok().map(Stat)
+        read_once(&format!("/proc/{pid}/task/{tid}/stat")).ok().map(Stat)
     }
 
     /// From what was read from such a file.

@@ -245,11 +245,13 @@ impl Running {
         let begin = Instant::now();
         let (mut checked, mut flushed) = (begin, begin);
         let mut dead = false;
+        // Without a descriptor that says so, the program may have ended at any time.
+        let mut may_have_ended = true;
         loop {
             if take_term() {
                 self.child.terminate();
             }
-            if self.child.ended().is_some() {
+            if may_have_ended && self.child.ended().is_some() {
                 return EndCause::ProgramEnded;
             }
             if duration.is_some_and(|d| begin.elapsed() >= d) {
@@ -272,7 +274,9 @@ impl Running {
             let interval = if pass.fullest > BUSY { QUICK } else { INTERVAL };
             let child = self.child.poll_fd();
             let ready = wait(child.into_iter().chain(self.drain.poll_fds()), interval);
-            dead = ready.iter().skip(usize::from(child.is_some())).any(|r| *r);
+            let (of_child, others) = ready.split_at(usize::from(child.is_some()));
+            may_have_ended = of_child.iter().all(|ready| *ready);
+            dead = others.iter().any(|ready| *ready);
         }
     }
 

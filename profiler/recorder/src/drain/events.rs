@@ -1,7 +1,7 @@
 //! What the perf events of threads have taken goes into the recording.
 
 use super::Drain;
-use crate::blocks::{ThreadUse, Use};
+use crate::blocks::Use;
 use crate::kernel::clock::KernelClock;
 use crate::kernel::stitch::Piece;
 use uunwind_core::frame::{native_word, FLAG_EXACT};
@@ -52,7 +52,8 @@ impl Drain {
     /// their signals back.
     pub fn end_events(&mut self) {
         for used in self.uses.iter().flatten() {
-            if let Use::Thread(ThreadUse { stitch: Some(stitch), .. }) = used {
+            let Use::Thread(thread) = used else { continue };
+            if let Some(stitch) = &thread.stitch {
                 stitch.event().stop();
             }
         }

@@ -1,7 +1,7 @@
 //! Names of threads: the kernel's, until the thread's language has one.
 
 use super::Drain;
-use crate::blocks::{ThreadUse, Use};
+use crate::blocks::Use;
 use crate::machine;
 use crate::thread_names::LOOKS;
 use std::collections::HashMap;
@@ -42,8 +42,9 @@ impl Drain {
         // Block of a process -> whether one of its threads waits for a name.
         let mut processes = HashMap::new();
         for used in self.uses.iter().flatten() {
-            if let Use::Thread(ThreadUse { process_block, language_name, looks, .. }) = used {
-                *processes.entry(*process_block).or_insert(false) |= language_name.is_none() && *looks < LOOKS;
+            if let Use::Thread(thread) = used {
+                let waits = thread.language_name.is_none() && thread.looks < LOOKS;
+                *processes.entry(thread.process_block).or_insert(false) |= waits;
             }
         }
         let now = machine::monotonic();
