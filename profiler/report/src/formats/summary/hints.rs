@@ -21,7 +21,7 @@ struct Runtime {
     hint: &'static str,
 }
 
-const RUNTIMES: [Runtime; 3] = [
+const RUNTIMES: [Runtime; 4] = [
     Runtime {
         files: &["libjvm.so"],
         asked: "-XX:+DumpPerfMapAtExit",
@@ -33,6 +33,13 @@ const RUNTIMES: [Runtime; 3] = [
         files: &["node", "nodejs"],
         asked: "--perf-basic-prof",
         hint: "JavaScript's functions have names if node is run with --perf-basic-prof",
+    },
+    Runtime {
+        files: &["beam.smp"],
+        // As erl passes it on.
+        asked: "-JPperf",
+        hint: "Erlang's functions have names if erl is run with +JPperf true (OTP 24 and later; elixir --erl '+JPperf \
+               true')",
     },
     Runtime {
         files: &["libcoreclr.so"],
@@ -210,6 +217,9 @@ mod tests {
         assert!(of("/usr/lib/jvm/libjvm.so", [60, 0]).contains("60 % of the time is in unknown code. Java"));
         assert!(of("/usr/bin/node", [30, 0]).contains("--perf-basic-prof"));
         assert_eq!(of("/usr/bin/node", [5, 5]), "");
+        let beam = "/usr/lib/erlang/erts-13.1.5/bin/beam.smp";
+        assert!(of(beam, [60, 0]).contains("erl is run with +JPperf true"));
+        assert_eq!(called(&["beam.smp", "-JPperf", "true", "--", "-root"], beam, [60, 0]), "");
         // What has been done is not advised.
         assert_eq!(called(&["node", "--perf-basic-prof", "x.js"], "/usr/bin/node", [30, 0]), "");
         let words = ["java", "-XX:+UnlockDiagnosticVMOptions", "-XX:+DumpPerfMapAtExit", "Work"];
