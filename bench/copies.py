@@ -2,13 +2,14 @@
 """Bytes that a sample takes as a copy of its stack (uu record --unwind offline), and what general compressors make of
 raw stacks of the same programs.
 
-  copies.py UU PYTHON [STACKS]
+  copies.py UU CODER PYTHON [STACKS]
 
 Each program is recorded once; its copies are read from the recording by docs/recording-format.md. Printed for each:
 number of samples, bytes of the stacks that were copied, of the copies (registers included, and without them), and how
 many times smaller that is. Beside it, the words of the same copies by the simplest coding: a LEB128 run of words left
 out with each kept word, distances of code addresses from the last one, of frames from the stack pointer. Then STACKS
-(40) raw stacks of another run of the program, taken by ptrace(2), each compressed alone by `lz4` and `zstd -1`."""
+(40) raw stacks of running threads in other runs of the program, taken by ptrace(2), each coded alone by CODER
+(`uunwind-bench-copies`: uu's coding, registers included), `lz4` and `zstd -1` (without registers)."""
 
 import ctypes
 import os
@@ -22,6 +23,8 @@ import time
 
 PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_GETREGS, PTRACE_DETACH = 0x4206, 0x4207, 12, 17
 LIBC = ctypes.CDLL(None, use_errno=True)
+# Places of the registers in user_regs_struct, in DWARF order: rax rdx rcx rbx rsi rdi rbp rsp r8 to r15.
+DWARF = [10, 12, 11, 5, 13, 14, 4, 19, 9, 8, 7, 6, 3, 2, 1, 0]
 FRAMING = {"lz4": 19, "zstd": 13}  # bytes of an empty input, about: header and checksum
 
 
@@ -112,28 +115,54 @@ def sizes(copy):
     return raw, registers, simple
 
 
+def mappings(pid):
+    """Start, end and rights of each mapping."""
+    with open(f"/proc/{pid}/maps") as maps:
+        lines = [line.split(None, 2) for line in maps]
+    return [(*(int(end, 16) for end in line[0].split("-")), line[1]) for line in lines]
+
+
+def running(pid):
+    """The threads that run, or all, if none does."""
+    found = []
+    for tid in map(int, os.listdir(f"/proc/{pid}/task")):
+        with open(f"/proc/{pid}/task/{tid}/stat") as stat:
+            found.append((stat.read().rsplit(")", 1)[1].split()[0] == "R", tid))
+    return [tid for runs, tid in found if runs] or [tid for _, tid in found]
+
+
 def raw_stack(pid):
-    """The main thread's stack from its stack pointer on; None: the process has ended."""
-    if LIBC.ptrace(PTRACE_SEIZE, pid, 0, 0) < 0:
+    """The stack of a thread that runs, from its stack pointer on, and before it what the coder needs to know; None:
+    the process has ended. A thread's stack ends where its mapping does, with the thread's own data."""
+    try:
+        tid = random.choice(running(pid))
+    except (OSError, IndexError):
         return None
-    LIBC.ptrace(PTRACE_INTERRUPT, pid, 0, 0)
-    _, status = os.waitpid(pid, 0x40000000)
+    if LIBC.ptrace(PTRACE_SEIZE, tid, 0, 0) < 0:
+        return None
+    LIBC.ptrace(PTRACE_INTERRUPT, tid, 0, 0)
+    _, status = os.waitpid(tid, 0x40000000)
     if not os.WIFSTOPPED(status):
         return None
     registers = (ctypes.c_ulonglong * 27)()
     stack = None
-    if LIBC.ptrace(PTRACE_GETREGS, pid, 0, registers) == 0:
-        with open(f"/proc/{pid}/stat") as stat, open(f"/proc/{pid}/mem", "rb", 0) as memory:
-            end = int(stat.read().rsplit(")", 1)[1].split()[25])
-            if 0 < end - registers[19] < 1 << 20:
-                memory.seek(registers[19])
-                stack = memory.read(end - registers[19])
-    LIBC.ptrace(PTRACE_DETACH, pid, 0, 0)
+    if LIBC.ptrace(PTRACE_GETREGS, tid, 0, registers) == 0:
+        sp = registers[19] & ~7
+        found = mappings(pid)
+        end = next((end for start, end, _ in found if start <= sp < end), 0)
+        if 0 < end - sp < 1 << 20:
+            with open(f"/proc/{pid}/mem", "rb", 0) as memory:
+                memory.seek(sp)
+                stack = memory.read(end - sp)
+            code = [place for start, end, rights in found if "x" in rights and end < 1 << 47 for place in (start, end)]
+            words = [registers[index] for index in DWARF] + [registers[16], len(code) // 2, *code, sp, len(stack) // 8]
+            stack = struct.pack(f"{len(words)}Q", *words), stack
+    LIBC.ptrace(PTRACE_DETACH, tid, 0, 0)
     return stack
 
 
-def compressed(program, wanted):
-    """Mean bytes of raw stacks, and of each compressor's output."""
+def compressed(coder, program, wanted):
+    """Mean bytes of raw stacks, and of each compressor's output, ours first."""
     stacks = []
     while len(stacks) < wanted:
         child = subprocess.Popen(
@@ -148,11 +177,14 @@ def compressed(program, wanted):
             time.sleep(0.002 + random.random() * 0.01)
         child.kill()
         child.wait()
-    total = sum(map(len, stacks))
-    by = {}
+    total = sum(len(stack) for _, stack in stacks)
+    input_ = b"".join(head + stack for head, stack in stacks)
+    ours = [int(line) for line in subprocess.run([coder], input=input_, capture_output=True, check=True).stdout.split()]
+    assert len(ours) == len(stacks), "stacks that were not coded"
+    by = {"copy": sum(ours) / len(ours)}
     for tool, arguments in [("lz4", ["lz4", "-c"]), ("zstd", ["zstd", "-1", "-c"])]:
         if shutil.which(tool):
-            out = [len(subprocess.run(arguments, input=stack, capture_output=True).stdout) for stack in stacks]
+            out = [len(subprocess.run(arguments, input=stack, capture_output=True).stdout) for _, stack in stacks]
             by[tool] = (sum(out) - FRAMING[tool] * len(stacks)) / len(stacks)
     return total / len(stacks), by
 
@@ -171,8 +203,8 @@ select count(*), sum(length(printf('%d-%d', x, x * x))) from c;"
 
 
 def main():
-    uu, python = sys.argv[1:3]
-    wanted = int(sys.argv[3]) if len(sys.argv) > 3 else 40
+    uu, coder, python = sys.argv[1:4]
+    wanted = int(sys.argv[4]) if len(sys.argv) > 4 else 40
     folder = tempfile.mkdtemp(prefix="uu-copies-")
     source, rust, recording = (os.path.join(folder, name) for name in ("many.c", "small.rs", "recording.uu"))
     for path, text in [(source, SOURCE), (rust, RUST)]:
@@ -190,8 +222,8 @@ def main():
         "node": ["node", "-e", "let o=[];for(let i=0;i<90000;i++)o.push({a:i,b:String(i*7)});for(let i=0;i<9;i++)\
 JSON.parse(JSON.stringify(o)).sort((x,y)=>x.b<y.b?-1:1)"],
     }
-    print("| program | samples | raw | copy | smaller | without registers | simplest coding | raw | LZ4 | zstd -1 |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("| program | samples | raw | copy | smaller | without registers | simplest coding | raw | copy | LZ4 | zstd -1 |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     for name, program in programs.items():
         if not shutil.which(program[0]):
             print(f"{name}: not installed")
@@ -203,12 +235,12 @@ JSON.parse(JSON.stringify(o)).sort((x,y)=>x.b<y.b?-1:1)"],
         count = len(found)
         coded = sum(map(len, found)) / count
         raw, registers, simple = (sum(size[i] for size in all_sizes) / count for i in range(3))
-        other, by = compressed(program, wanted)
+        other, by = compressed(coder, program, wanted)
         smaller = {tool: f"{other / size:.1f}x" for tool, size in by.items()}
         print(
             f"| {name} | {count} | {raw:,.0f} B | {coded:,.0f} B | {raw / coded:.1f}x "
             f"| {coded - registers + 26:,.0f} B, {raw / (coded - registers + 26):.1f}x | {simple:,.0f} B "
-            f"| {other:,.0f} B | {smaller.get('lz4')} | {smaller.get('zstd')} |",
+            f"| {other:,.0f} B | {smaller['copy']} | {smaller.get('lz4')} | {smaller.get('zstd')} |",
             flush=True,
         )
     shutil.rmtree(folder)

@@ -4,14 +4,16 @@ programs.
 
   shares.py UU [ROUNDS [SECONDS [PROGRAM...]]]
 
-In each round a program runs three times: under perf, uu and perf. A leaf is its function in the kernel, or the object
-and the function around its address: where functions begin, the object's .eh_frame_hdr says for both, so that no names
-are compared. Functions with fewer than 20 samples count as one. Printed are the chi-squared statistics (by degree of
-freedom: about 1 is chance alone, if samples do not depend on each other) of uu beside perf and of perf's first runs
-beside its second ones, the error that perf makes of itself, and the greatest difference of a share. Samples of one run
-do depend on each other, where a program runs otherwise each time. So the runs are divided in every other way, too: *by
-chance* is the share of all ways that differ at least as much as uu's runs and perf's. Exit code 1: uu stands further
-from perf than perf from itself, and than such chance, explain."""
+In each round a program runs four times: under perf, uu and perf, and under both at once. A leaf is its function in the
+kernel, or the object and the function around its address: where functions begin, the object's .eh_frame_hdr says for
+both, so that no names are compared. Functions with fewer than 20 samples count as one. Printed are the chi-squared
+statistics (by degree of freedom: about 1 is chance alone, if samples do not depend on each other) of uu beside perf
+and of perf's first runs beside its second ones, the error that perf makes of itself, and the greatest difference of a
+share. Samples of one run do depend on each other, where a program runs otherwise each time. So the runs are divided in
+every other way, too: *by chance* is the share of all ways that differ at least as much as uu's runs and perf's. *In
+one run* is the statistic of the runs under both, by leaves in user space that are not uu's: there, both have the same
+program before them, whatever it does in that run. Exit code 1: uu stands further from perf than perf from itself, and
+than such chance, explain; or further in one run than chance explains."""
 
 import bisect
 import collections
@@ -26,6 +28,8 @@ import sys
 import tempfile
 
 RATE = "999"
+# Of perf, where both sample one run: the distance between their ticks changes.
+OTHER_RATE = "1013"
 FEW = 20
 # The samples of a run are not independent: one run is a little slower in one place than the next.
 MARGIN = 1.5
@@ -137,11 +141,11 @@ def by_uu(recording, uu):
 MAP = re.compile(
     r"PERF_RECORD_MMAP2? (\d+)/\d+: \[(0x[0-9a-f]+)\((0x[0-9a-f]+)\) @ (0x[0-9a-f]+|0)[^\]]*\]: (\S+) (.*)$"
 )
-SAMPLE = re.compile(r"^\s*(\d+)\s+([0-9a-f]+) (.*) \(([^()]*(?:\([^()]*\))?)\)$")
+SAMPLE = re.compile(r"^\s*(.*?)\s+(\d+)\s+([0-9a-f]+) (.*) \(([^()]*(?:\([^()]*\))?)\)$")
 
 
 def by_perf(data):
-    command = ["perf", "script", "-i", data, "--show-mmap-events", "-F", "pid,ip,sym,dso"]
+    command = ["perf", "script", "-i", data, "--show-mmap-events", "-F", "comm,pid,ip,sym,dso"]
     out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found, maps = collections.Counter(), collections.defaultdict(list)
     for line in out.splitlines():
@@ -151,8 +155,10 @@ def by_perf(data):
             if "x" in protection and int(pid) > 0:
                 maps[pid].append((int(start, 16), int(length, 16), int(offset, 16), path))
         elif sample:
-            pid, ip, symbol, dso = sample.groups()
+            comm, pid, ip, symbol, dso = sample.groups()
             ip = int(ip, 16)
+            if comm.startswith("uu"):
+                continue
             if ip >> 63:
                 found["kernel " + symbol] += 1
                 continue
@@ -167,6 +173,14 @@ def by_perf(data):
             else:
                 found[function(place[3], opened(place[3]).address(ip - place[0] + place[2]) or 0)] += 1
     return found
+
+
+def in_user_space(found, uu):
+    """The leaves that are neither the kernel's nor uu's."""
+    own = os.path.dirname(os.path.dirname(os.path.realpath(uu)))
+    return collections.Counter(
+        {name: count for name, count in found.items() if not name.startswith(("kernel ", "[none]", own))}
+    )
 
 
 def c_source(functions):
@@ -254,36 +268,45 @@ def main():
         raise SystemExit("perf is not on PATH")
     print(
         "| program | samples of uu, perf | functions | uu and perf | perf and itself | by chance "
-        "| greatest difference of a share |"
+        "| greatest difference of a share | in one run | its greatest difference |"
     )
-    print("|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|")
     wrong = []
     with tempfile.TemporaryDirectory() as folder:
         data, recording = os.path.join(folder, "perf.data"), os.path.join(folder, "x.uu")
-        record = ["perf", "record", "-q", "-e", "cpu-clock", "-F", RATE, "-o", data, "--"]
+        perf_at = lambda rate: ["perf", "record", "-q", "-e", "cpu-clock", "-F", rate, "-o", data, "--"]
+        record, record_too = perf_at(RATE), perf_at(OTHER_RATE)
+        record_uu = [uu, "record", "--kernel", "-r", RATE, "-o", recording, "--"]
         for name, command in programs(seconds, folder).items():
             if wanted and name not in wanted:
                 continue
             if not shutil.which(command[0]):
                 print("skipped: %s: it is not on PATH" % name)
                 continue
-            perf, ours = ([], []), []
+            perf, ours, at_once = ([], []), [], (collections.Counter(), collections.Counter())
             for _ in range(rounds):
                 run(record, command)
                 perf[0].append(by_perf(data))
-                run([uu, "record", "--kernel", "-r", RATE, "-o", recording, "--"], command)
+                run(record_uu, command)
                 ours.append(by_uu(recording, uu))
                 run(record, command)
                 perf[1].append(by_perf(data))
+                run(record_too + record_uu, command)
+                at_once[0].update(in_user_space(by_uu(recording, uu), uu))
+                at_once[1].update(in_user_space(by_perf(data), uu))
             chance = by_chance(ours, perf[0] + perf[1])
             ours, *perf = (sum(runs, collections.Counter()) for runs in (ours, *perf))
             both = perf[0] + perf[1]
             far, functions, worst = distance(ours, both)
             near, _, own = distance(*perf)
+            beside, _, worst_beside = distance(*at_once)
             counts = "%d, %d" % (sum(ours.values()), sum(both.values()))
             print(
-                "| %s | %s | %d | %.2f | %.2f | %.2f | %.2f %% (%s); perf's own %.2f %% |"
-                % (name, counts, functions + 1, far, near, chance, worst[0] * 100, worst[1], own[0] * 100),
+                "| %s | %s | %d | %.2f | %.2f | %.2f | %.2f %% (%s); perf's own %.2f %% | %.2f | %.2f %% (%s) |"
+                % (
+                    *(name, counts, functions + 1, far, near, chance, worst[0] * 100, worst[1], own[0] * 100),
+                    *(beside, worst_beside[0] * 100, worst_beside[1]),
+                ),
                 flush=True,
             )
             if os.environ.get("UU_SHARES"):
@@ -296,7 +319,7 @@ def main():
                             function_,
                         )
                     )
-            if far > max(1, near) * MARGIN and chance < CHANCE:
+            if far > max(1, near) * MARGIN and chance < CHANCE or beside > MARGIN:
                 wrong.append(name)
     if wrong:
         raise SystemExit("further from perf than chance explains: " + ", ".join(wrong))
