@@ -157,7 +157,7 @@ def by_perf(data):
         elif sample:
             comm, pid, ip, symbol, dso = sample.groups()
             ip = int(ip, 16)
-            if comm.startswith("uu"):
+            if comm.startswith(("uu", "perf")):
                 continue
             if ip >> 63:
                 found["kernel " + symbol] += 1
