@@ -60,7 +60,10 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 """
 MODES = {
-    "native": [["-r", "1000"], ["--kernel", "-r", "1000"], ["-r", "2000"], ["-r", "4999"], ["--mode", "wall", "-r", "1000"]],
+    "native": [
+        *(["-r", "1000"], ["--kernel", "-r", "1000"], ["-r", "2000"], ["-r", "4999"]),
+        ["--mode", "wall", "-r", "1000"],
+    ],
     "native, waits of 2 ms": [["--mode", "wall", "-r", "99"], ["--mode", "wall", "-r", "1000"]],
     "CPython": [["-r", "1000"], ["--kernel", "-r", "1000"], ["--mode", "wall", "-r", "1000"]],
 }
