@@ -23,8 +23,9 @@ const PART: usize = 1 << 20;
 /// No more code is searched.
 const SEARCHED: usize = 64 << 20;
 
-/// Calls that a stop ends with EINTR. recvfrom and its like do so on sockets with a timeout only.
-const ENDED_BY_STOPS: [i64; 10] = [
+/// Calls that a stop ends with EINTR. Those of sockets do so on sockets with a timeout only (SO_RCVTIMEO, SO_SNDTIMEO);
+/// read(2) and write(2), which do so there, too, are not among them: on nearly all files they are repeated.
+const ENDED_BY_STOPS: [i64; 17] = [
     libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
@@ -35,6 +36,13 @@ const ENDED_BY_STOPS: [i64; 10] = [
     libc::SYS_io_uring_enter,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_connect,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
 ];
 /// A signal that is found blocked at this number of looks stays so.
 pub const LOOKS: u32 = 5;
@@ -308,6 +316,96 @@ fn program(pid: u32, mappings: &[Mapping]) -> Option<(Image, Region)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of threads that wait, one in a call that is repeated is borrowed before any in a call on a socket with a timeout,
+    /// which a stop ends.
+    #[test]
+    fn threads_whose_call_a_stop_ends_are_borrowed_last() {
+        use std::os::fd::{FromRawFd, OwnedFd};
+        use std::sync::mpsc::channel;
+        // SAFETY: plain system calls on descriptors and structures of the thread's own.
+        let number = |call: i64, fd: i32| unsafe {
+            let limit = libc::timeval { tv_sec: 3600, tv_usec: 0 };
+            for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+                let (at, len) = ((&raw const limit).cast(), size_of::<libc::timeval>() as u32);
+                assert_eq!(libc::setsockopt(fd, libc::SOL_SOCKET, option, at, len), 0);
+            }
+            let mut byte = [0u8; 1];
+            let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+            let mut message: libc::msghdr = std::mem::zeroed();
+            (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+            let header = &raw mut message;
+            match call {
+                libc::SYS_accept => libc::syscall(call, fd, 0, 0),
+                libc::SYS_accept4 => libc::syscall(call, fd, 0, 0, 0),
+                libc::SYS_recvfrom => libc::syscall(call, fd, byte.as_mut_ptr(), 1, 0, 0, 0),
+                libc::SYS_sendto => libc::syscall(call, fd, byte.as_ptr(), 1, 0, 0, 0),
+                libc::SYS_read => libc::syscall(call, fd, byte.as_mut_ptr(), 1),
+                _ => libc::syscall(call, fd, header, 0),
+            }
+        };
+        let stream = |full: bool| {
+            let mut pair = [0; 2];
+            // SAFETY: as above; what is opened here is closed when the calls are over.
+            unsafe {
+                assert_eq!(libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, pair.as_mut_ptr()), 0);
+                let page = [0u8; 4096];
+                let len = |len| libc::send(pair[0], page.as_ptr().cast(), len, libc::MSG_DONTWAIT);
+                while full && (len(4096) > 0 || len(1) > 0) {}
+                pair.map(|fd| OwnedFd::from_raw_fd(fd))
+            }
+        };
+        let listener = || {
+            // SAFETY: as above. A listening socket without a name gets one from the kernel.
+            unsafe {
+                let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0);
+                assert_eq!(libc::listen(fd, 1), 0);
+                [OwnedFd::from_raw_fd(fd), OwnedFd::from(std::fs::File::open("/dev/null").expect("it is there"))]
+            }
+        };
+        let calls = [
+            (libc::SYS_read, stream(false)),
+            (libc::SYS_accept, listener()),
+            (libc::SYS_accept4, listener()),
+            (libc::SYS_recvfrom, stream(false)),
+            (libc::SYS_recvmsg, stream(false)),
+            (libc::SYS_sendto, stream(true)),
+            (libc::SYS_sendmsg, stream(true)),
+        ];
+        let (say, hear) = channel();
+        std::thread::scope(|scope| {
+            use std::os::fd::AsRawFd;
+            for (call, pair) in &calls {
+                let (say, fd) = (say.clone(), pair[0].as_raw_fd());
+                scope.spawn(move || {
+                    // SAFETY: there are no conditions.
+                    say.send((*call, unsafe { libc::gettid() } as u32)).expect("it is heard");
+                    number(*call, fd)
+                });
+            }
+            let tids: Vec<(i64, u32)> = calls.iter().map(|_| hear.recv().expect("it is said")).collect();
+            let pid = std::process::id();
+            let in_call = |(call, tid): &(i64, u32)| {
+                let line = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"));
+                line.is_ok_and(|line| line.starts_with(&format!("{call} ")))
+            };
+            while !tids.iter().all(in_call) {
+                std::thread::yield_now();
+            }
+            let order = in_order(pid);
+            let place = |call: i64| {
+                let tid = tids.iter().find(|(of, _)| *of == call).map(|(_, tid)| *tid);
+                order.iter().position(|other| Some(*other) == tid)
+            };
+            for (call, _) in calls.iter().skip(1) {
+                assert!(place(libc::SYS_read) < place(*call), "{call}");
+            }
+            for (_, pair) in &calls {
+                // SAFETY: a plain system call, which ends the others'.
+                unsafe { libc::shutdown(pair[0].as_raw_fd(), libc::SHUT_RDWR) };
+            }
+        });
+    }
 
     #[test]
     fn only_stacks_that_threads_begin_with_are_used() {
