@@ -137,12 +137,20 @@ pub fn dump_core(
     // A panic over a crafted file ends its walks only.
     let WalkedCore { walked, names, called, notes: more } = std::thread::scope(|scope| scope.spawn(walks).join())
         .map_err(|_| CoreError::Unreadable(core.path().into(), io::Error::other("the walk has panicked")))?;
+    let word_at = |address, word: &mut [u8]| core.memory(address, word) == word.len();
+    let blocks = notes.threads.iter().map(|thread| (thread.tid, thread.registers.fs_base));
+    let place = (!called.is_empty()).then(|| place_of_ids(blocks, word_at)).flatten();
+    let is_own = |tid: u32, thread_pointer: u64| {
+        let mut word = [0; 4];
+        let is_read = place.is_some_and(|place| word_at(thread_pointer.wrapping_add(place), &mut word));
+        is_read && u32::from_le_bytes(word) == tid
+    };
     let mut foreign = 0;
     for (thread, registers) in looked.iter_mut().zip(notes.threads.iter().map(|thread| &thread.registers)) {
         if called.is_empty() {
             break;
         }
-        if is_own_id(thread.tid, registers.fs_base, |address, word| core.memory(address, word) == word.len()) {
+        if is_own(thread.tid, registers.fs_base) {
             thread.name = called.get(&thread.tid).unwrap_or(&thread.name).clone();
         } else {
             foreign += 1;
@@ -165,17 +173,29 @@ pub fn dump_core(
     Ok(finish(taken, process, command, objects, plugins, (namer, Some(&jit))))
 }
 
-/// Whether a thread has this id in its own pid namespace: the kernel has written that into its control block, at the
-/// thread pointer, where libc keeps it. gdb writes the ids of its own namespace into core files.
-fn is_own_id(tid: u32, thread_pointer: u64, read: impl Fn(u64, &mut [u8]) -> bool) -> bool {
-    /// `struct pthread`: glibc's on x86-64 (`tid` in
-    /// <https://sourceware.org/git/?p=glibc.git;a=blob;f=nptl/descr.h;hb=glibc-2.36>), and musl's
-    /// (<https://git.musl-libc.org/cgit/musl/tree/src/internal/pthread_impl.h?h=v1.2.4>).
-    const PLACES: [u64; 2] = [0x2d0, 0x30];
-    PLACES.iter().any(|place| {
-        let mut word = [0; 4];
-        read(thread_pointer.wrapping_add(*place), &mut word) && u32::from_le_bytes(word) == tid
-    })
+/// Where libc keeps a thread's id, from the thread pointer on: the word that is the id of most of these threads (their
+/// ids and thread pointers). The kernel writes there the id that a thread has in its own pid namespace; gdb writes those
+/// of its own namespace into core files. `None`: no thread has its id there, so the ids are other ones.
+fn place_of_ids(threads: impl Iterator<Item = (u32, u64)>, read: impl Fn(u64, &mut [u8]) -> bool) -> Option<u64> {
+    /// After the words that each thread pointer begins with, and as far as libc's structure reaches.
+    const PLACES: std::ops::Range<usize> = 0x10..0x800;
+    /// That is as sure as if there were more of them.
+    const THREADS: usize = 256;
+    let mut found = vec![0u32; PLACES.end / 4];
+    for (tid, thread_pointer) in threads.take(THREADS) {
+        let mut block = vec![0; PLACES.end];
+        // One that is cut begins on a page that is there.
+        let len = [PLACES.end, 0x400]
+            .into_iter()
+            .find(|len| block.get_mut(..*len).is_some_and(|part| read(thread_pointer, part)));
+        let words = block.chunks_exact(4).take(len.unwrap_or(0) / 4).enumerate().skip(PLACES.start / 4);
+        let own = words.filter(|(_, word)| **word == tid.to_le_bytes());
+        for (index, _) in own.collect::<Vec<_>>() {
+            found.iter_mut().skip(index).take(1).for_each(|count| *count += 1);
+        }
+    }
+    let most = found.iter().copied().max().filter(|most| *most > 0)?;
+    found.iter().position(|count| *count == most).map(|index| index as u64 * 4)
 }
 
 /// What the walks of a core file's threads found.
@@ -341,19 +361,25 @@ pub fn command(pid: u32) -> Vec<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// Once the time is over, no more threads are walked, and those that could have been are counted.
     #[test]
-    fn a_threads_own_id_is_where_libc_keeps_it() {
-        for (place, is_own) in [(0x2d0, true), (0x30, true), (0x38, false)] {
-            let read = |address: u64, word: &mut [u8]| {
-                word.copy_from_slice(&if address == 0x1000 + place { 77u32 } else { 5 }.to_le_bytes());
-                address < 0x2000
+    fn threads_own_ids_are_where_libc_keeps_them() {
+        // glibc's place, musl's, and one of neither; the first thread's id also stands elsewhere.
+        for place in [0x2d0, 0x30, 0x48] {
+            let read = |address: u64, block: &mut [u8]| {
+                for (at, word) in (address & 0xfff..).step_by(4).zip(block.chunks_exact_mut(4)) {
+                    let is_id = at == place || address < 0x2000 && at == 0x20;
+                    let id = 70 + (address >> 12) as u32;
+                    word.copy_from_slice(&if is_id { id } else { 5 }.to_le_bytes());
+                }
+                address < 0x5000
             };
-            assert_eq!((is_own_id(77, 0x1000, read), is_own_id(78, 0x1000, read)), (is_own, false), "{place:#x}");
+            let ids = |first: u32| (1..4).map(move |number| (first + number, u64::from(number) << 12));
+            assert_eq!((place_of_ids(ids(70), read), place_of_ids(ids(700), read)), (Some(place), None));
         }
-        assert!(!is_own_id(0, 0x5000, |_, _| false));
+        assert_eq!(place_of_ids([(5, 0x6000)].into_iter(), |_, _| false), None);
     }
 
+    /// Once the time is over, no more threads are walked, and those that could have been are counted.
     #[test]
     fn walks_of_all_threads_together_have_a_limit() {
         let threads = [Some(1), None, Some(3)];
