@@ -9,8 +9,9 @@ use uunwind_ring::{FLAG_NO_CHILDREN, FLAG_WALL};
 /// A program that ran at least this many times as long as it computed is reported as waiting.
 const WAITED: u32 = 20;
 
-/// The reason for an empty recording, as text for people.
-pub fn reason(outcome: &Outcome, recording: Option<&Recording>, rate: u32) -> String {
+/// The reason for an empty recording, as text for people. Processes that were not recorded are one; of a process that
+/// ran before, they are its children, and no reason.
+pub fn reason(outcome: &Outcome, recording: Option<&Recording>, rate: u32, is_attached: bool) -> String {
     let cpu = Duration::from_nanos(outcome.cpu_used);
     let disabled = recording.and_then(|r| {
         let (process, counters) = r.counters.iter().find(|(_, c)| c.disabled != 0)?;
@@ -21,7 +22,7 @@ pub fn reason(outcome: &Outcome, recording: Option<&Recording>, rate: u32) -> St
         return format!("process {pid} stopped recording: {why}");
     }
     let unrecorded = outcome.unrecorded.iter().map(|line| line.strip_prefix(NOT_RECORDED).unwrap_or(line));
-    if !outcome.unrecorded.is_empty() {
+    if !outcome.unrecorded.is_empty() && !is_attached {
         return unrecorded.collect::<Vec<_>>().join("\n  ");
     }
     if recording.is_some_and(|r| r.processes.is_empty()) {

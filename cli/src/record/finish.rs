@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use uunwind_recorder::{Outcome, Running};
-use uunwind_recording::{Recording, FROM_INSIDE, FROM_OUTSIDE};
+use uunwind_recording::Recording;
 use uunwind_report::formats::{printable, render, summary, Format};
 use uunwind_report::resolve::Resolver;
 use uunwind_report::view::View;
@@ -24,7 +24,7 @@ pub fn finish(mut running: Running, arguments: &Arguments, places: Places) -> Re
     if let Some(recording) = recording.as_mut().filter(|_| arguments.gil) {
         recording.keep_holders();
     }
-    report(&outcome, recording.as_ref(), arguments, &places);
+    report(&outcome, recording.as_ref(), arguments, &places, false);
     places.clean_up();
     let status = match outcome.wait_status.take() {
         Some(status) => status,
@@ -44,7 +44,7 @@ pub fn attached(outcome: &Outcome, mut recording: Option<Recording>, arguments: 
     if let Some(recording) = &mut recording {
         recording.awaiting = arguments.flags & FLAG_AWAITING != 0;
     }
-    report(outcome, recording.as_ref(), arguments, &places);
+    report(outcome, recording.as_ref(), arguments, &places, true);
     places.clean_up();
     if outcome.samples == 0 && arguments.fail_empty {
         FAILED
@@ -58,8 +58,8 @@ fn view(arguments: &Arguments) -> View {
     View { native_frames: arguments.native_frames, idle: arguments.idle, ..View::default() }
 }
 
-/// Reports on the recording, and saves the result.
-fn report(outcome: &Outcome, recording: Option<&Recording>, arguments: &Arguments, places: &Places) {
+/// Reports on the recording, and saves the result. `is_attached`: of a process that was running before.
+fn report(outcome: &Outcome, recording: Option<&Recording>, arguments: &Arguments, places: &Places, is_attached: bool) {
     if terminal::has_a_free_line() && !arguments.quiet {
         terminal::pass("");
     }
@@ -71,7 +71,7 @@ fn report(outcome: &Outcome, recording: Option<&Recording>, arguments: &Argument
     }
     let has_crashed = recording.is_some_and(|recording| !recording.fatal.is_empty());
     if outcome.samples == 0 && !has_crashed {
-        let text = format!("nothing was sampled: {}", empty::reason(outcome, recording, arguments.rate));
+        let text = format!("nothing was sampled: {}", empty::reason(outcome, recording, arguments.rate, is_attached));
         if arguments.fail_empty {
             terminal::complain(&text);
         } else {
@@ -81,15 +81,9 @@ fn report(outcome: &Outcome, recording: Option<&Recording>, arguments: &Argument
             // The user would find an empty recording later, without the reason.
             let _ = std::fs::remove_file(&outcome.output);
         }
-        // How a running process was recorded, why no longer, and what became of what was put into it.
+        // How a running process was recorded, which of it was not, and what became of what was put into it.
         let notes = recording.into_iter().flat_map(|recording| &recording.notes);
-        let is_of_it = |note: &&String| {
-            note.starts_with(FROM_INSIDE)
-                || note.starts_with(FROM_OUTSIDE)
-                || note.contains("ended early")
-                || note.contains("stays in process")
-        };
-        for note in notes.filter(is_of_it) {
+        for note in notes.filter(|_| is_attached) {
             terminal::say(&printable(note));
         }
         return;
