@@ -3,17 +3,35 @@
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-use uunwind_recording::EndCause;
-use uunwind_tests::attached::{used_by_threads, Attached};
+use uunwind_recording::{EndCause, Recording, FROM_INSIDE, FROM_OUTSIDE};
+use uunwind_tests::attached::{program, used_by_threads, Attached};
+use uunwind_tests::looks::Looks;
 use uunwind_tests::running::{wait_for, Running};
 use uunwind_tests::samples::Sample;
 use uunwind_tests::{interpreters, paths, skips};
 
-/// A child that is there already, and some that a shell starts during the recording, are processes of their own in
-/// it.
+/// Begins a recording of a process and its children.
+type Begin = fn(&Path, u32, &[&str]) -> Attached;
+
 #[test]
 fn children_of_a_shell_are_recorded_too() {
-    let scratch = paths::scratch("attach-children");
+    children_of_a_shell("attach-children", Attached::begin);
+}
+
+/// Each of them has a sampler, and none when the recording is over.
+#[test]
+fn children_of_a_shell_get_samplers_too() {
+    let (recording, pids) = children_of_a_shell("inject-children", Attached::begin_inside);
+    assert!(recording.notes.iter().any(|note| note.starts_with(FROM_INSIDE)), "{:?}", recording.notes);
+    assert!(recording.notes.iter().all(|note| !note.contains("stays in process")), "{:?}", recording.notes);
+    assert_eq!(pids.len(), 3);
+}
+
+/// A child that is there already, and some that a shell starts during the recording, are processes of their own in
+/// it.
+#[track_caller]
+fn children_of_a_shell(name: &str, begin: Begin) -> (Recording, Vec<u32>) {
+    let scratch = paths::scratch(name);
     let flag = scratch.join("over");
     let burns = format!("sh -c 'echo $$; while [ ! -e {} ]; do :; done' &", flag.display());
     let script = format!("{burns} echo ready; read line; {burns} {burns} read line; wait; exit 7");
@@ -22,12 +40,13 @@ fn children_of_a_shell_are_recorded_too() {
     let said = [running.line(), running.line()];
     let mut pids: Vec<u32> = said.iter().filter_map(|line| line.parse().ok()).collect();
     assert_eq!(pids.len(), 1, "{said:?}");
-    let attached = Attached::begin(&scratch, running.pid(), &["-s"]);
+    let attached = begin(&scratch, running.pid(), &["-s"]);
     running.say("go");
     pids.extend((0..2).map(|_| running.line().parse::<u32>().expect("a process id")));
     wait_until_used(&pids, 0.5);
     attached.signal(libc::SIGINT);
     let (recording, samples, summary) = attached.end();
+    assert!(pids.iter().all(|pid| !Looks::of(*pid).has_sampler()), "{summary}");
     let first = recording.processes.first().expect("a process").pid;
     assert_eq!(first, running.pid());
     for pid in &pids {
@@ -40,6 +59,7 @@ fn children_of_a_shell_are_recorded_too() {
     assert!(!summary.contains("-p leaves out"), "{summary}");
     std::fs::write(&flag, "").expect("scratch");
     assert_eq!(running.end(), Some(7), "the shell has noticed it");
+    (recording, pids)
 }
 
 /// Waits until each of these processes has used this CPU time more, in seconds.
@@ -52,12 +72,22 @@ fn wait_until_used(pids: &[u32], seconds: f64) {
 /// Python's own frames, in each child.
 #[test]
 fn children_of_multiprocessing_are_recorded_too() {
+    children_of_multiprocessing("attach-pool", Attached::begin);
+}
+
+#[test]
+fn children_of_multiprocessing_get_samplers_too() {
+    children_of_multiprocessing("inject-pool", Attached::begin_inside);
+}
+
+#[track_caller]
+fn children_of_multiprocessing(name: &str, begin: Begin) {
     let python = interpreters::modern().pop().expect("an interpreter");
-    let scratch = paths::scratch("attach-pool");
+    let scratch = paths::scratch(name);
     let mut running = Running::start(Command::new(&python.path).arg(paths::source("python/pool.py")));
     let there: u32 = running.line().parse().expect("a process id");
     assert_eq!(running.line(), "ready");
-    let attached = Attached::begin(&scratch, running.pid(), &["-s"]);
+    let attached = begin(&scratch, running.pid(), &["-s"]);
     running.say("more");
     let later: u32 = running.line().parse().expect("a process id");
     wait_until_used(&[there, later], 0.5);
@@ -79,17 +109,31 @@ fn children_of_multiprocessing_are_recorded_too() {
 /// Children that live for a millisecond, hundreds of them a second, do not keep uu from sampling the others.
 #[test]
 fn short_children_do_not_hold_up_the_others() {
-    let scratch = paths::scratch("attach-short");
+    let (ended, found, summary) = short_children("attach-short", Attached::begin);
+    assert!(ended > 0 && found > 20, "{ended} have ended, {found} were found: {summary}");
+}
+
+/// Nor do they where samplers are put into children, also at the beginning.
+#[test]
+fn short_children_do_not_hold_up_samplers() {
+    let (ended, _, summary) = short_children("inject-short", Attached::begin_inside);
+    assert!(ended > 0 && summary.contains("from inside"), "{ended} have ended: {summary}");
+}
+
+/// How many were found that had ended, and how many in all.
+#[track_caller]
+fn short_children(name: &str, begin: Begin) -> (usize, usize, String) {
+    let scratch = paths::scratch(name);
     let script = "sh -c 'echo $$; while :; do :; done' & one=$!; \
                   (while :; do /bin/true; done) & two=$!; \
                   echo ready; read line; kill $one $two; wait; exit 7";
     let mut running = Running::start(Command::new("sh").args(["-c", script]));
     let said = [running.line(), running.line()];
     let burner: u32 = said.iter().find_map(|line| line.parse().ok()).expect("a process id");
-    let attached = Attached::begin(&scratch, running.pid(), &["-s"]);
-    let begin = used_by_threads(burner)[0];
+    let attached = begin(&scratch, running.pid(), &["-s"]);
+    let before = used_by_threads(burner)[0];
     wait_until_used(&[burner], 2.0);
-    let used = used_by_threads(burner)[0] - begin;
+    let used = used_by_threads(burner)[0] - before;
     attached.signal(libc::SIGINT);
     let (recording, samples, summary) = attached.end();
     assert_eq!(running.end(), Some(7));
@@ -100,8 +144,45 @@ fn short_children_do_not_hold_up_the_others() {
     let ended = summary.lines().find(|line| line.contains(" children ended before they could be looked at"));
     let words = ended.into_iter().flat_map(str::split_whitespace);
     let ended: usize = words.filter_map(|word| word.parse().ok()).next().unwrap_or(0);
-    let found = ended + recording.processes.len();
-    assert!(ended > 0 && found > 20, "{ended} have ended, {found} were found: {summary}");
+    (ended, ended + recording.processes.len(), summary)
+}
+
+/// Children in which no sampler can be: where there is one at the beginning, all is recorded from outside; one that comes
+/// later is counted, and its own children get samplers.
+#[test]
+fn children_without_a_sampler_are_named() {
+    let (scratch, program) = program("inject-no-child", &["-static"]);
+    let (path, flag) = (program.display(), scratch.join("over"));
+    let burns = format!("while [ ! -e {} ]; do :; done; wait; exit 7", flag.display());
+    let script = format!("exec 3<&0; {path} <&3 & echo $!; {burns}");
+    let mut running = Running::start(Command::new("sh").args(["-c", &script]));
+    let said = [running.line(), running.line()];
+    let child: u32 = said.iter().find_map(|line| line.parse().ok()).expect("a process id");
+    let attached = Attached::begin_inside(&scratch, running.pid(), &["-s"]);
+    wait_until_used(&[child], 0.3);
+    attached.signal(libc::SIGTERM);
+    let (recording, samples, summary) = attached.end();
+    let why = recording.notes.iter().find_map(|note| note.strip_prefix(FROM_OUTSIDE)).expect("from outside");
+    assert!(why.contains("there can be none in its child attached") && why.contains("no loader of glibc"), "{why}");
+    assert!(samples.iter().any(|sample| sample.pid == child), "{summary}");
+    std::fs::write(&flag, "").expect("scratch");
+    assert_eq!(running.end(), Some(7));
+
+    std::fs::remove_file(&flag).expect("it is there");
+    let script = format!("exec 3<&0; echo ready; read line; {path} <&3 & {burns}");
+    let mut running = Running::ready(Command::new("sh").args(["-c", &script]));
+    let attached = Attached::begin_inside(&scratch, running.pid(), &["-s"]);
+    running.say("go");
+    assert_eq!(running.line(), "ready");
+    // uu gives up after two seconds: until then, the program may just be being loaded.
+    wait_until_used(&[running.pid()], 3.0);
+    std::fs::write(&flag, "").expect("scratch");
+    assert_eq!(running.end(), Some(7));
+    let (recording, _, summary) = attached.end();
+    assert!(recording.notes.iter().any(|note| note.starts_with(FROM_INSIDE)), "{summary}");
+    let refused = "1 children could not be recorded; the first: attached (pid ";
+    assert!(summary.contains(refused) && summary.contains("--remote records such children, too"), "{summary}");
+    assert_eq!(recording.end.expect("an end").cause, EndCause::ProgramEnded, "{summary}");
 }
 
 /// A child whose program may not be read is counted as that; so is a process that becomes one.

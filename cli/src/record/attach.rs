@@ -55,8 +55,6 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
     let asked = |option: &str| Some(format!("{OUTSIDE}, as {option} asks"));
     let outside = if arguments.remote {
         asked("--remote")
-    } else if arguments.subprocesses {
-        asked("-s")
     } else if arguments.flags & FLAG_WALL != 0 {
         asked("--mode wall")
     } else {

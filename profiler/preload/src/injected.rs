@@ -10,7 +10,7 @@
 
 use crate::client::ring;
 use crate::handler::{self, Origin};
-use crate::process::{self, Path, Process};
+use crate::process::{self, Outer, Path, Process};
 use crate::session::{Session, Setting};
 use crate::signals::altstack::OF_GOROUTINES;
 use crate::signals::{bit, field, handler_mask, returned, sampling};
@@ -122,8 +122,10 @@ unsafe fn install(
     };
     // SAFETY: as the caller says. By the fields: handlers use others of them at the same time, so there is no
     // reference to the whole.
-    let (recorder, rate, flags, pid) =
-        unsafe { ((*control).recorder, (*control).rate, (*control).flags, (*control).pid) };
+    let (recorder, rate, flags, outer) = unsafe {
+        let outer = Outer { pid: (*control).pid, parent: (*control).parent, origin: (*control).origin };
+        ((*control).recorder, (*control).rate, (*control).flags, outer)
+    };
     let header = session.header();
     if header.magic != SESSION_MAGIC || header.version != SESSION_VERSION || facts.is_over() {
         return Err(no_room);
@@ -139,7 +141,7 @@ unsafe fn install(
         library,
         signal_frame: 0,
         exe: Path::of_program(),
-        outer_pid: Some(pid),
+        outer: Some(outer),
     };
     if !process::begin(process) {
         return Err(no_room);
@@ -159,8 +161,10 @@ fn check_dispositions() -> Result<(), (u32, u32)> {
     for signal in 1..=64 {
         let (handler, flags) = returned::disposition(signal);
         if signal == sampling() {
-            // In the child of a recorded process, a handler may be left whose code is gone.
-            if handler == libc::SIG_IGN || handler != libc::SIG_DFL && is_mapped(handler) {
+            // In the child of a recorded process, a handler may be left whose code is gone. What lies there now may be
+            // this very code: the child's free addresses are the parent's.
+            let is_left = || is_of_sampler(handler) || !is_mapped(handler);
+            if handler == libc::SIG_IGN || handler != libc::SIG_DFL && !is_left() {
                 return Err((SIGNAL_TAKEN, signal as u32));
             }
         } else if handler != libc::SIG_DFL
@@ -172,6 +176,16 @@ fn check_dispositions() -> Result<(), (u32, u32)> {
         }
     }
     Ok(())
+}
+
+/// Whether an address lies in what was mapped for this sampler.
+fn is_of_sampler(address: usize) -> bool {
+    let Some(control) = control() else { return false };
+    let count = (control.region_count.load(Ordering::Relaxed) as usize).min(REGIONS);
+    (0..count).any(|index| {
+        let (start, len) = region(index);
+        (address as u64).wrapping_sub(start.load(Ordering::Relaxed)) < len.load(Ordering::Relaxed)
+    })
 }
 
 fn is_mapped(address: usize) -> bool {
@@ -264,7 +278,7 @@ fn adopt(process: &'static Process, tid: u32) -> Option<&'static Slot> {
         slots::release(slot);
     }
     let slot = threads::claim(process, tid, false)?;
-    if tid == process.outer_pid.unwrap_or(0) {
+    if process.outer.is_some_and(|outer| outer.pid == tid) {
         // SAFETY: the thread's own block, inside its handler.
         handler::name_thread(&unsafe { ring(slot.block()) });
     }

@@ -35,8 +35,19 @@ pub struct Process {
     pub signal_frame: u64,
     /// Path of the program, from `/proc/self/exe`: the loader's link map of the program has an empty name.
     pub exe: Path,
-    /// The process's id where the recorder lives, if the recorder said so; `None`: they are in one pid namespace.
-    pub outer_pid: Option<u32>,
+    /// What the recorder says of the process; `None`: nothing, and they are in one pid namespace.
+    pub outer: Option<Outer>,
+}
+
+/// A process as the recorder sees it.
+#[derive(Clone, Copy)]
+pub struct Outer {
+    /// Its id where the recorder lives.
+    pub pid: u32,
+    /// Its parent's id there.
+    pub parent: u32,
+    /// How it has begun: see `ProcessBlock::origin`.
+    pub origin: u32,
 }
 
 /// A path, or several, at most as long as the buffer.
@@ -128,7 +139,7 @@ pub fn names() -> Option<Names<'static>> {
 
 /// Begins to record: stores the state and claims a block. False when no block is free.
 pub fn begin(process: Process) -> bool {
-    if !claim_block(&process.session, 0, process.outer_pid) {
+    if !claim_block(&process.session, 0, process.outer) {
         return false;
     }
     // SAFETY: called once, by the constructor, before RECORDING is set.
@@ -151,18 +162,19 @@ pub fn name_plugins(names: &[[u8; 16]; PLUGIN_INDICES]) {
     }
 }
 
-fn claim_block(session: &Session, origin: u32, outer_pid: Option<u32>) -> bool {
+fn claim_block(session: &Session, origin: u32, outer: Option<Outer>) -> bool {
     let Some(index) = session.claim() else {
         session.header().processes_without_block.fetch_add(1, Ordering::Relaxed);
         return false;
     };
     let block = session.block(index).cast::<ProcessBlock>();
     let pid = syscall::getpid();
+    // SAFETY: takes nothing, always succeeds.
+    let own = || Outer { pid, parent: unsafe { syscall::call(nr::GETPPID, [0; 6]) } as u32, origin };
+    let Outer { pid: outer_pid, parent, origin } = outer.unwrap_or_else(own);
     // SAFETY: a claimed block is ours alone, all-zero, and stays mapped.
     unsafe {
-        (*block).pid = outer_pid.unwrap_or(pid);
-        (*block).parent = syscall::call(nr::GETPPID, [0; 6]) as u32;
-        (*block).origin = origin;
+        ((*block).pid, (*block).parent, (*block).origin) = (outer_pid, parent, origin);
         (*block).next_name = AtomicU32::new(1);
         (*block).start_time = syscall::monotonic_ns();
         (*block).plugins = plugins::names();

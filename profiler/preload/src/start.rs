@@ -74,8 +74,7 @@ fn record(session: &CStr) {
     let objects = Path::copy(list);
     // The program's own library, too, passes calls on to plugins.
     let at_once = has_own || objects.as_bytes() != list;
-    let process =
-        Process { session, facts, tables, names, objects, setting, library, signal_frame, exe, outer_pid: None };
+    let process = Process { session, facts, tables, names, objects, setting, library, signal_frame, exe, outer: None };
     if !process::begin(process) {
         return session.unmap();
     }

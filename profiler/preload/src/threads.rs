@@ -84,7 +84,7 @@ pub fn claim(process: &'static Process, tid: u32, masked: bool) -> Option<&'stat
     unsafe {
         (*block).tid = tid;
         (*block).process = process::block_index();
-        (*block).pid = process.outer_pid.unwrap_or(process::pid());
+        (*block).pid = process.outer.map_or_else(process::pid, |outer| outer.pid);
     }
     slot.tid.store(tid, Ordering::Relaxed);
     slot.masked.store(u32::from(masked), Ordering::Relaxed);

@@ -5,7 +5,7 @@ use crate::tables::TablesPublisher;
 use std::collections::HashSet;
 use std::io;
 use std::mem::{offset_of, size_of};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use uunwind_ring::facts::{FactsEntry, FactsHeader, DATA_OFFSET, ENTRIES, FACTS_BYTES, FACTS_MAGIC, PUBLISHED_BYTES};
 
@@ -97,6 +97,11 @@ impl FactsPublisher {
         self.memory.fd()
     }
 
+    /// The memory's file.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.memory.file()
+    }
+
     /// Whether facts for `key` were published.
     pub fn has(&self, key: u64) -> bool {
         self.published.contains(&key)
@@ -133,20 +138,6 @@ impl FactsPublisher {
         self.memory.half(offset_of!(FactsHeader, count)).ok_or(Full)?.fetch_add(1, Ordering::Release);
         if len > 0 {
             self.claims.push(Claim { key, plugin, facts: bytes.to_vec() });
-        }
-        Ok(())
-    }
-
-    /// Publishes all that another one has published.
-    pub fn take_over(&mut self, other: &FactsPublisher) -> Result<(), Full> {
-        for claim in &other.claims {
-            self.publish(claim.key, claim.plugin, &claim.facts)?;
-        }
-        for key in &other.published {
-            self.publish(*key, [0; 16], b"")?;
-        }
-        for (key, table) in other.tables.all(&other.memory) {
-            self.publish_table(key, table)?;
         }
         Ok(())
     }
@@ -213,25 +204,6 @@ mod tests {
         assert_eq!(view.find(10), None);
         assert_eq!(facts.publish_table(10, &vec![1; PUBLISHED_BYTES - FACTS_BYTES]), Err(Full));
         assert_eq!(facts.publish_table(11, b"still room for small ones"), Ok(()));
-    }
-
-    #[test]
-    fn another_memory_gets_all_that_was_published() {
-        let mut before = FactsPublisher::create().expect("memfd");
-        assert_eq!(before.publish(5, *b"python\0\0\0\0\0\0\0\0\0\0", b"facts"), Ok(()));
-        assert_eq!(before.publish(6, [0; 16], b""), Ok(()));
-        assert_eq!(before.publish_table(7, b"a table"), Ok(()));
-        let mut facts = FactsPublisher::create().expect("memfd");
-        assert_eq!(facts.take_over(&before), Ok(()));
-        drop(before);
-        let base = facts.memory.at(0, PUBLISHED_BYTES).expect("whole memory");
-        // SAFETY: mapped until the end of the test.
-        let (view, tables) = unsafe { (FactsView::new(base).expect("magic"), TablesView::new(base.add(FACTS_BYTES))) };
-        let found = view.find(5).expect("published");
-        assert_eq!((found.bytes, &found.plugin[..6]), (&b"facts"[..], &b"python"[..]));
-        assert!(view.find(6).expect("published").bytes.is_empty() && view.find(7).is_none());
-        assert_eq!(tables.find(7), Some(&b"a table"[..]));
-        assert!(facts.has(5) && facts.has_table(7) && facts.claims().len() == 1);
     }
 
     #[test]

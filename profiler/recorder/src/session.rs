@@ -5,7 +5,7 @@ use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use std::ffi::CStr;
 use std::io;
 use std::mem::{size_of, MaybeUninit};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use uunwind_ring::layout::{
     ProcessBlock, SessionHeader, ThreadBlock, BLOCKS, BLOCK_BYTES, DATA_OFFSET, FREE, OTHER_VERSION_OFFSET, RING_BYTES,
@@ -68,6 +68,11 @@ impl SharedMemory {
     /// The descriptor's number, for the environment of targets.
     pub fn fd(&self) -> i32 {
         self.fd.as_raw_fd()
+    }
+
+    /// The file.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 
     /// Address of `len` bytes at `offset`, or `None` outside the memory. Other processes may write there at any time.

@@ -2,7 +2,7 @@
 
 use crate::facts::Full;
 use crate::session::SharedMemory;
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
 use uunwind_ring::facts::FACTS_BYTES;
@@ -11,15 +11,15 @@ use uunwind_ring::tables::{TablesEntry, DATA_OFFSET, ENTRIES};
 /// The only writer of the published rule tables.
 #[derive(Default)]
 pub struct TablesPublisher {
-    /// Where tables lie after the facts, by key: offset and length.
-    published: HashMap<u64, (usize, usize)>,
+    /// The keys of all tables.
+    published: HashSet<u64>,
     next: usize,
 }
 
 impl TablesPublisher {
     /// Publishes a table under a key, once. `memory` holds the facts, then the tables.
     pub fn publish(&mut self, memory: &SharedMemory, key: u64, table: &[u8]) -> Result<(), Full> {
-        if key == 0 || self.published.contains_key(&key) {
+        if key == 0 || self.published.contains(&key) {
             return Ok(());
         }
         // One entry stays free, so that every reader's probe sequence ends.
@@ -36,22 +36,13 @@ impl TablesPublisher {
         half(offset_of!(TablesEntry, len))?.store(table.len() as u32, Ordering::Relaxed);
         memory.word(entry + offset_of!(TablesEntry, key)).ok_or(Full)?.store(key, Ordering::Release);
         self.next = (offset + table.len()).next_multiple_of(16);
-        self.published.insert(key, (offset, table.len()));
+        self.published.insert(key);
         Ok(())
-    }
-
-    /// All tables, with their keys.
-    pub fn all<'m>(&'m self, memory: &'m SharedMemory) -> impl Iterator<Item = (u64, &'m [u8])> {
-        self.published.iter().filter_map(|(key, (offset, len))| {
-            let at = memory.at(FACTS_BYTES + offset, *len)?;
-            // SAFETY: a published table never changes, and nobody else can write to the memory.
-            Some((*key, unsafe { std::slice::from_raw_parts(at.cast_const(), *len) }))
-        })
     }
 
     /// Whether a table was published under this key.
     pub fn has(&self, key: u64) -> bool {
-        self.published.contains_key(&key)
+        self.published.contains(&key)
     }
 }
 

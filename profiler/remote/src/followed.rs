@@ -1,9 +1,9 @@
 //! The processes that a recording from outside follows: what each has used, and children that could not be followed.
 
 use crate::prepared::{Image, Prepared, Unprepared};
-use crate::refusal::DumpError;
 use crate::target::Target;
 use std::collections::HashSet;
+use std::fmt::Display;
 use uunwind_recorder::machine::{self, Stat};
 
 /// The process that a child was forked from.
@@ -94,12 +94,7 @@ impl Unseen {
     pub fn check(&mut self, prepared: Result<Prepared, Unprepared>) -> Option<Prepared> {
         match prepared {
             Ok(prepared) if !prepared.code.is_empty() => return Some(prepared),
-            Err(Unprepared::Refused(why)) => {
-                self.refused += 1;
-                if self.refused == 1 {
-                    self.why = why.to_string();
-                }
-            }
+            Err(Unprepared::Refused(why)) => self.refused(&why),
             _ => self.ended(),
         }
         None
@@ -110,8 +105,16 @@ impl Unseen {
         self.ended += 1;
     }
 
+    /// A child could not be recorded.
+    pub fn refused(&mut self, why: &dyn ToString) {
+        self.refused += 1;
+        if self.refused == 1 {
+            self.why = why.to_string();
+        }
+    }
+
     /// A recorded process lives on, and cannot be looked at any more.
-    pub fn left(&mut self, pid: u32, why: &DumpError) {
+    pub fn left(&mut self, pid: u32, why: &dyn Display) {
         /// At most this number of them has a note of its own.
         const NOTES: usize = 4;
         self.left += 1;

@@ -77,7 +77,7 @@ pub fn prepare(
 }
 
 /// What is the same until a process calls exec: its executable, and where the kernel has put that and the stack.
-#[derive(Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Image {
     exe: Vec<u8>,
     place: Option<(u64, u64)>,

@@ -18,7 +18,7 @@ pub const FACTS: &core::ffi::CStr = c"uu-facts-injected";
 /// First word of the control memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"uu-injec");
 /// Version of what follows [`Control::end`].
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of the control memory: whole pages.
 pub const CONTROL_BYTES: usize = 16 * 1024;
 /// At most this number of mappings is kept.
@@ -111,6 +111,10 @@ pub struct Control {
     pub tsd_offset: u64,
     /// The process's id where `uu` lives.
     pub pid: u32,
+    /// Its parent's id there.
+    pub parent: u32,
+    /// How it has begun, as `ProcessBlock::origin` has it.
+    pub origin: u32,
     /// Sampling rate in Hz.
     pub rate: u32,
     /// `FLAG_*` of the session.

@@ -2,9 +2,7 @@
 
 use super::{Drain, Pass};
 use crate::blocks::{plugin_failures, plugins, ThreadUse, Use};
-use crate::facts::FactsPublisher;
 use crate::machine;
-use crate::session::Session;
 use crate::starts::Life;
 use std::sync::atomic::Ordering;
 use uunwind_recording::Start;
@@ -26,14 +24,6 @@ impl Drain {
         for note in self.objects.take_notes().into_iter().chain(self.jit.take_notes()) {
             self.writer.note(&note);
         }
-    }
-
-    /// Goes on in other memory, after an exec that has taken the first one away. Call after the last pass there.
-    pub fn go_on_in(&mut self, session: Session, facts: FactsPublisher) {
-        for block in 0..BLOCKS {
-            self.finish(block);
-        }
-        (self.session, self.facts) = (session, facts);
     }
 
     pub(super) fn losses(&mut self, block: usize) {

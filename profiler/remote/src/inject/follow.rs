@@ -1,57 +1,150 @@
-//! The sampler of a process that may call exec, which takes it away: another one is put into the new program.
+//! The samplers of a process that may call exec, which takes one away: another one is put into the new program.
+//!
+//! That, and the first one of a child, is done on a thread of its own, since it may take a while: a program that is just
+//! being loaded has no list of objects yet.
 
-use super::{Declined, Injected, Memories};
+use super::{Declined, Injected, Memories, Settings};
 use crate::dump::exe;
 use crate::prepared::Image;
-use crate::record::Attach;
-use std::path::Path;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use uunwind_recorder::facts::FactsPublisher;
+use uunwind_recorder::session::Session;
 use uunwind_ring::FLAG_NO_CHILDREN;
 
-/// How long after an exec a sampler may fail to go into the new program, which is just being loaded.
+/// How long a sampler may fail to go into a program, which may just be being loaded.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// What all samplers of a recording need.
+pub struct Common {
+    /// The sampler's file.
+    object: PathBuf,
+    rate: u32,
+    flags: u32,
+    /// The files of the session and of the facts; none before the first sampler is in.
+    memories: Option<Arc<[OwnedFd; 2]>>,
+}
+
+impl Common {
+    /// For samplers of this file, with this rate in Hz and these `FLAG_*`.
+    pub fn new(object: &Path, rate: u32, flags: u32) -> Common {
+        Common { object: object.to_owned(), rate, flags: flags | FLAG_NO_CHILDREN, memories: None }
+    }
+
+    /// Samplers to come write into these memories.
+    pub fn share(&mut self, session: &Session, facts: &FactsPublisher) -> io::Result<()> {
+        let own = |file: BorrowedFd<'_>| file.try_clone_to_owned();
+        self.memories = Some(Arc::new([own(session.memory().file())?, own(facts.file())?]));
+        Ok(())
+    }
+
+    fn settings(&self, (parent, origin): (u32, u32), image: Image) -> Settings {
+        Settings { rate: self.rate, flags: self.flags, parent, origin, image }
+    }
+}
+
+/// What a look found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Nothing new.
+    Same,
+    /// Exec has taken the sampler away.
+    Without,
+    /// A sampler is in the process.
+    Sampled,
+}
+
 /// The samplers of a process, of which there is one at a time.
-pub struct Followed<'a> {
-    attach: &'a Attach,
-    object: &'a Path,
+pub struct Followed {
+    pid: u32,
+    /// The program that has a sampler, or the one that was last seen.
+    pub image: Image,
+    /// The id of its parent, and `ProcessBlock::origin` as long as it runs the program that it has begun with.
+    origin: (u32, u32),
     injected: Option<Injected>,
-    /// The image without one, and when it was first seen, after exec has taken the last one away.
-    without: Option<(Image, Instant)>,
+    /// A sampler that is being put in.
+    coming: Option<JoinHandle<Result<Injected, Declined>>>,
+    /// When it was first tried to put one in, if there is none.
+    tried_since: Option<Instant>,
     /// How long threads stood for those before, and how often one was borrowed.
     before: (Duration, u32),
-    /// Number of programs that the process has called by exec, and that have got a sampler.
+    /// Number of programs that have got a sampler.
     pub programs: u32,
 }
 
-impl<'a> Followed<'a> {
-    /// Puts the first one in. `object`: the sampler's file.
-    pub fn begin(attach: &'a Attach, object: &'a Path) -> Result<(Followed<'a>, Memories), Declined> {
-        let (injected, memories) = begin(attach, object)?;
-        let (injected, before) = (Some(injected), (Duration::ZERO, 0));
-        Ok((Followed { attach, object, injected, without: None, before, programs: 0 }, memories))
+impl Followed {
+    /// Puts the first sampler of a recording in.
+    pub fn begin(pid: u32, origin: (u32, u32), common: &Common) -> Result<(Followed, Memories), Declined> {
+        let mut followed = Followed::child(pid, Image::of(pid), origin);
+        let (injected, memories) = Injected::begin(pid, &common.object, &common.settings(origin, Image::default()))?;
+        followed.came(injected);
+        Ok((followed, memories))
     }
 
-    /// Looks whether the process has called exec. Returns the memories of another sampler, which was put into the new
-    /// program; or why none can be.
-    pub fn look(&mut self) -> Result<Option<Memories>, Declined> {
-        let last = self.without.as_ref().map(|(image, _)| image);
-        let last = last.or(self.injected.as_ref().map(|injected| &injected.image));
-        if let Some(image) = last.and_then(|last| another(self.attach.pid, last)) {
+    /// A process that has none yet.
+    pub fn child(pid: u32, image: Image, origin: (u32, u32)) -> Followed {
+        let (injected, coming, before) = (None, None, (Duration::ZERO, 0));
+        Followed { pid, image, origin, injected, coming, tried_since: None, before, programs: 0 }
+    }
+
+    fn came(&mut self, injected: Injected) {
+        self.image = injected.image.clone();
+        (self.injected, self.tried_since) = (Some(injected), None);
+        self.programs += 1;
+    }
+
+    /// Looks whether the process has called exec, and whether a sampler has come. Error: why none can be put in.
+    pub fn look(&mut self, common: &Common) -> Result<Look, Declined> {
+        let another = another(self.pid, &self.image);
+        let quiet = if another.is_some() { Look::Without } else { Look::Same };
+        if let Some(image) = another {
             self.before = self.costs();
-            (self.injected, self.without) = (None, Some((image, Instant::now())));
+            (self.injected, self.image, self.tried_since) = (None, image, None);
+            self.origin.1 = 0;
         }
-        let Some((_, since)) = self.without else { return Ok(None) };
-        match begin(self.attach, self.object) {
-            Ok((injected, memories)) => {
-                (self.injected, self.without) = (Some(injected), None);
-                self.programs += 1;
-                Ok(Some(memories))
+        if self.injected.is_some() {
+            return Ok(quiet);
+        }
+        let since = *self.tried_since.get_or_insert_with(Instant::now);
+        match self.coming.take() {
+            None => {
+                let Some(memories) = common.memories.clone() else { return Ok(quiet) };
+                let (pid, object) = (self.pid, common.object.clone());
+                let settings = common.settings(self.origin, self.image.clone());
+                self.coming = Some(std::thread::spawn(move || Injected::join(pid, &object, &settings, &memories)));
+                Ok(quiet)
             }
-            Err(declined) if since.elapsed() >= PATIENCE => Err(declined),
-            Err(_) => Ok(None),
+            Some(coming) if !coming.is_finished() => {
+                self.coming = Some(coming);
+                Ok(quiet)
+            }
+            Some(coming) => match joined(coming) {
+                // If that program is gone by now, the next look finds another one.
+                Ok(injected) => {
+                    self.came(injected);
+                    Ok(Look::Sampled)
+                }
+                Err(declined) if since.elapsed() >= PATIENCE => Err(declined),
+                Err(_) => Ok(quiet),
+            },
         }
+    }
+
+    /// Whether a sampler is being put in.
+    pub fn is_coming(&self) -> bool {
+        self.coming.is_some()
+    }
+
+    /// Waits for the sampler that is being put in, if there is one. Error: why it was not.
+    pub fn wait(&mut self) -> Result<(), Declined> {
+        if let Some(coming) = self.coming.take() {
+            self.came(joined(coming)?);
+        }
+        Ok(())
     }
 
     /// The sampler that is in the process.
@@ -65,9 +158,19 @@ impl<'a> Followed<'a> {
         self.injected.as_ref().map_or(self.before, |now| (stood + now.stood, borrowed + now.borrowed))
     }
 
-    /// Takes the sampler out. `None`: the process is as it was before; otherwise what is left there, and why.
-    pub fn leave(self, facts: &FactsPublisher) -> Option<String> {
-        self.injected.and_then(|injected| injected.leave(facts))
+    /// The samplers, with nothing left but their number and costs.
+    pub fn take(&mut self) -> Followed {
+        let (before, programs, image) = (self.costs(), self.programs, Image::default());
+        let empty = Followed { before, programs, ..Followed::child(self.pid, image, self.origin) };
+        std::mem::replace(self, empty)
+    }
+
+    /// Takes the sampler out, after the facts say that the recording is over. `None`: the process is as it was before;
+    /// otherwise what is left there, and why.
+    pub fn leave(mut self) -> Option<String> {
+        // If it was not put in, nothing is there.
+        let _ = self.wait();
+        self.injected.and_then(Injected::leave)
     }
 }
 
@@ -77,6 +180,6 @@ fn another(pid: u32, last: &Image) -> Option<Image> {
     (now != *last && !now.is_being_made() && !exe(pid).is_empty()).then_some(now)
 }
 
-fn begin(attach: &Attach, object: &Path) -> Result<(Injected, Memories), Declined> {
-    Injected::begin(attach.pid, object, attach.rate, attach.flags | FLAG_NO_CHILDREN)
+fn joined(coming: JoinHandle<Result<Injected, Declined>>) -> Result<Injected, Declined> {
+    coming.join().unwrap_or_else(|_| Err(Declined::new("uu has panicked")))
 }

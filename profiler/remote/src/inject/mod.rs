@@ -10,19 +10,23 @@
 //! place          what is found out about the process before, and why it will not do
 //! registrations  code that it has registered, which a sampler would not see
 //! image          the sampler's object
+//! pass           files of uu's are passed to the process
 //! leave          the sampler is taken out, this uu's or one that an earlier uu has left
 //! threads        the process's threads get their timers
-//! follow         after an exec, another sampler
-//! record         a recording by such a sampler
+//! follow         the samplers of one process: after an exec, another one
+//! family         a process, and its children
+//! record         a recording by such samplers
 //! ```
 //!
 //! While it is there, a process has: a handler for SIGSTKFLT; a CPU timer for each thread; these mappings, which
 //! children do not inherit. No file stays open.
 
 mod borrow;
+mod family;
 mod follow;
 mod image;
 mod leave;
+mod pass;
 mod place;
 pub mod record;
 mod registrations;
@@ -35,12 +39,13 @@ use crate::waits::Registers;
 use borrow::{Borrowed, Trouble, STACK};
 use image::Sampler;
 use place::Place;
-use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, SealFlags};
+use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create, MemfdFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::process::{pidfd_getfd, PidfdGetfdFlags};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -138,6 +143,20 @@ pub struct Injected {
     pub stood: Duration,
     /// How often a thread was borrowed.
     pub borrowed: u32,
+}
+
+/// How a process is sampled, and what is said of it.
+pub struct Settings {
+    /// In Hz.
+    pub rate: u32,
+    /// `FLAG_*` of the session.
+    pub flags: u32,
+    /// The id of the process's parent.
+    pub parent: u32,
+    /// `ProcessBlock::origin`, as long as it runs this program.
+    pub origin: u32,
+    /// The program.
+    pub image: Image,
 }
 
 /// What is written into the process's session, and what it reads.
@@ -266,22 +285,56 @@ fn map(thread: &mut Borrowed<'_>, at: u64, len: u64, how: (u64, i32), file: (u64
 const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 
 impl Injected {
-    /// Puts the sampler in: nothing is sampled before [`Injected::arm`].
-    pub fn begin(pid: u32, object: &Path, rate: u32, flags: u32) -> Result<(Injected, Memories), Declined> {
+    /// Puts the sampler in, with memories that the process makes: nothing is sampled before [`Injected::arm`].
+    pub fn begin(pid: u32, object: &Path, settings: &Settings) -> Result<(Injected, Memories), Declined> {
+        let (injected, memories) =
+            Injected::put(pid, object, |sampler, place| Injected::put_in(pid, sampler, place, settings))?;
+        Ok((injected.begun()?, memories))
+    }
+
+    /// As [`Injected::begin`], with the memories of a recording that has begun: the files of its session and its facts.
+    pub fn join(pid: u32, object: &Path, settings: &Settings, memories: &[OwnedFd; 2]) -> Result<Injected, Declined> {
+        let joined = |sampler, place| Injected::put_with(pid, sampler, place, settings, memories);
+        Injected::put(pid, object, joined)?.begun()
+    }
+
+    fn put<T>(pid: u32, object: &Path, put: impl FnOnce(Sampler, Place) -> Result<T, Trouble>) -> Result<T, Declined> {
         let sampler = Sampler::read(object).map_err(|why| Declined { why })?;
         leave::remove_left(pid)?;
         let place = Place::of(pid, SIGNAL)?;
-        match Injected::put_in(pid, sampler, place, (rate, flags)) {
-            Ok((injected, memories)) => injected.begun(memories),
-            Err(trouble) => {
-                // What was done by then.
-                let _ = leave::remove_left(pid);
-                Err(trouble.into())
-            }
-        }
+        put(sampler, place).map_err(|trouble| {
+            // What was done by then.
+            let _ = leave::remove_left(pid);
+            trouble.into()
+        })
     }
 
-    fn put_in(pid: u32, sampler: Sampler, place: Place, settings: (u32, u32)) -> Result<(Injected, Memories), Trouble> {
+    fn put_with(
+        pid: u32,
+        sampler: Sampler,
+        place: Place,
+        settings: &Settings,
+        [session, facts]: &[OwnedFd; 2],
+    ) -> Result<Injected, Trouble> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = match memfd_create(ring::CONTROL, flags) {
+            // vm.memfd_noexec is 2.
+            Err(Errno::ACCESS) => memfd_create(ring::CONTROL, flags | MemfdFlags::NOEXEC_SEAL),
+            other => other,
+        };
+        let file = File::from(file.map_err(io::Error::from)?);
+        let mut control = control_in(&file, &sampler)?;
+        let begun = Instant::now();
+        let map = |thread: &mut Borrowed<'_>| {
+            let opened = pass::pass(thread, pid, [file.as_fd(), session.as_fd(), facts.as_fd()])?;
+            map_all(thread, &mut control, (&file, &opened), (pid, &sampler, &place), settings)
+        };
+        let (control_at, base, image) = with_thread(pid, &place.code, Region::default(), map)?;
+        let stood = begun.elapsed();
+        Ok(Injected { pid, place, control, control_at, base, sampler, image, stood, borrowed: 1 })
+    }
+
+    fn put_in(pid: u32, sampler: Sampler, place: Place, settings: &Settings) -> Result<(Injected, Memories), Trouble> {
         let none = Region::default();
         let begun = Instant::now();
         let names = [ring::CONTROL, ring::SESSION, ring::FACTS];
@@ -298,9 +351,7 @@ impl Injected {
             File::from(file()?),
             Memories { session: Session::in_file(file()?)?, facts: FactsPublisher::in_file(file()?)? },
         );
-        ftruncate(&file, CONTROL_BYTES as u64 + sampler.len).map_err(io::Error::from)?;
-        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).map_err(io::Error::from)?;
-        let mut control = Shared::map(&file)?;
+        let mut control = control_in(&file, &sampler)?;
         let begun = Instant::now();
         let map = |thread: &mut Borrowed<'_>| {
             map_all(thread, &mut control, (&file, &opened), (pid, &sampler, &place), settings)
@@ -311,10 +362,10 @@ impl Injected {
     }
 
     /// The sampler, if it could begin.
-    fn begun(self, memories: Memories) -> Result<(Injected, Memories), Declined> {
+    fn begun(self) -> Result<Injected, Declined> {
         let injected = self;
         if injected.control.get().state.load(Ordering::SeqCst) == BEGUN {
-            return Ok((injected, memories));
+            return Ok(injected);
         }
         let (refusal, detail) = (injected.control.get().refusal, injected.control.get().detail);
         let why = match refusal {
@@ -325,7 +376,7 @@ impl Injected {
             FAILED_CALL => "the kernel refused the signal's handler".to_owned(),
             _ => "the sampler found no memory, or no block".to_owned(),
         };
-        injected.leave(&memories.facts);
+        injected.leave();
         Err(Declined { why })
     }
 
@@ -370,8 +421,7 @@ impl Injected {
     }
 
     /// Takes the sampler out. `None`: the process is as it was before; otherwise what is left there, and why.
-    pub fn leave(self, facts: &FactsPublisher) -> Option<String> {
-        facts.stop();
+    pub fn leave(self) -> Option<String> {
         let left = leave::Left {
             pid: self.pid,
             control_at: self.control_at,
@@ -382,6 +432,13 @@ impl Injected {
     }
 }
 
+/// Gives the control memory's file its size, and maps it here.
+fn control_in(file: &File, sampler: &Sampler) -> io::Result<Shared> {
+    ftruncate(file, CONTROL_BYTES as u64 + sampler.len)?;
+    fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::GROW)?;
+    Shared::map(file)
+}
+
 /// Maps everything and calls the sampler's beginning. What is mapped is noted as soon as it is, so that a later uu
 /// finds it if this one ends in the middle. Returns where the control memory and the sampler lie, and in which program.
 fn map_all(
@@ -389,7 +446,7 @@ fn map_all(
     control: &mut Shared,
     (file, opened): (&File, &[Opened]),
     (pid, sampler, place): (u32, &Sampler, &Place),
-    (rate, flags): (u32, u32),
+    settings: &Settings,
 ) -> Result<(u64, u64, Image), Trouble> {
     let &[(control_fd, _), (session_fd, _), (facts_fd, _)] = opened else { return Err(Trouble::Unfit) };
     if !opened.iter().all(|opened| is_still(pid, *opened)) {
@@ -429,12 +486,15 @@ fn map_all(
     unsafe {
         (*head).text = Region { start: base + code.start, len: code.len };
         ((*head).session, (*head).facts, (*head).find_object) = (session, facts, place.find_object);
-        ((*head).program, (*head).pid, (*head).rate, (*head).flags) = (place.program, pid, rate, flags);
+        ((*head).program, (*head).pid, (*head).parent) = (place.program, pid, settings.parent);
+        ((*head).rate, (*head).flags) = (settings.rate, settings.flags);
         (*head).tsd_offset = crate::walks::TSD_OFFSET;
         (*head).end.store(base + sampler.end, Ordering::SeqCst);
     }
     // The thread has lived until here, and lives after this if the next call succeeds: so no exec was in between.
     let image = Image::of(pid);
+    // SAFETY: as above.
+    unsafe { (*head).origin = if image == settings.image { settings.origin } else { 0 } };
     thread.call_function(base + sampler.begin, control_at)?;
     Ok((control_at, base, image))
 }

@@ -1,16 +1,15 @@
 //! A recording of a running process by a sampler that was put into it.
 
-use super::follow::Followed;
-use super::registrations::registered;
-use super::threads::{Threads, THREADS};
+use super::family::Family;
+use super::follow::Common;
+use super::threads::THREADS;
 use super::{Declined, Memories};
 use crate::dump::exe;
 use crate::record::{not_recorded, report, settings, Attach, AttachError, Event};
 use crate::refusal::check;
-use crate::threads::{children, tids};
+use crate::threads::children;
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -33,6 +32,8 @@ use uunwind_tables_build::Cache;
 const INTERVAL: u32 = 10;
 /// Time between checks for processes and threads that are gone, and between writes to the file.
 const SECOND: Duration = Duration::from_secs(1);
+/// Looks at processes take at most one of this many parts of the time.
+const SHARE: u32 = 10;
 /// At most this number of files is analysed before the first sample.
 const FILES: usize = 4096;
 
@@ -62,7 +63,6 @@ pub fn record(
     child::catch_signals().map_err(AttachError::Signals)?;
     let pid = attach.pid;
     check(pid).map_err(AttachError::from)?;
-    let pidfd = child::pidfd(pid).ok();
     let program = exe(pid);
     let path = attach.output.clone().unwrap_or_else(|| default_name(Path::new(OsStr::from_bytes(&program)), pid));
     let unwritable = |error: &dyn ToString| AttachError::Output(path.clone(), io::Error::other(error.to_string()));
@@ -72,20 +72,24 @@ pub fn record(
     })?;
     let languages = analysers.languages();
     let mut objects = Objects::new(Cache::of_user(), analysers);
-    let (mut inside, Memories { session, mut facts }) = Followed::begin(attach, object).map_err(Refusal::Declined)?;
-    // From here on, whatever happens, the sampler is taken out.
-    analyse(pid, &mut objects, &mut facts);
+    let common = Common::new(object, attach.rate, attach.flags);
+    let (mut family, memories) = Family::begin(pid, attach.with_children, common).map_err(Refusal::Declined)?;
+    let Memories { session, mut facts } = memories;
+    // From here on, whatever happens, the samplers are taken out.
+    family.pids().for_each(|pid| analyse(pid, &mut objects, &mut facts));
     let files = output.file().and_then(|file| Ok((file.try_clone()?, file)));
     let opened = files.and_then(|files| Ok((files, output.rename(path.clone()).map_err(io::Error::other)?)));
     let ((file, kept), path) = match opened {
         Ok(opened) => opened,
         Err(error) => {
-            inside.leave(&facts);
+            facts.stop();
+            family.leave();
             return Err(unwritable(&error).into());
         }
     };
     if let Some(signal) = interrupted() {
-        inside.leave(&facts);
+        facts.stop();
+        family.leave();
         return Err(AttachError::Interrupted(signal).into());
     }
     let settings = settings(attach);
@@ -94,50 +98,20 @@ pub fn record(
     event(Event::Begun(&settings.command, &path));
     let survey = Survey::new(pid, PathBuf::new(), true);
     let mut drain = Drain::new(session, facts, objects, writer, survey);
-    let (mut threads, mut without_block) = (Threads::default(), 0);
-    let mut notes = Vec::new();
     let mut snapshots = Snapshots::new(attach.every);
-    let cpu_before = machine::exact_cpu_of(pid).unwrap_or(0);
-    let mut cpu = cpu_before;
     let start = Instant::now();
-    let (mut looked, mut second, mut is_new) = (None::<Instant>, start, true);
+    let (mut next, mut second) = (start, start);
     let cause = loop {
-        if looked.is_none_or(|looked| looked.elapsed() >= THREADS) {
-            cpu = machine::exact_cpu_of(pid).map_or(cpu, |now| now.max(cpu));
-            match inside.look() {
-                Ok(None) => {}
-                Ok(Some(Memories { session, mut facts })) => {
-                    drain.pass(false);
-                    if facts.take_over(&drain.facts).is_err() {
-                        notes.push("no room for what is known of the objects before an exec".to_owned());
-                    }
-                    analyse(pid, &mut drain.objects, &mut facts);
-                    without_block += threads_without_block(&drain);
-                    drain.go_on_in(session, facts);
-                    threads.forget();
-                    is_new = true;
-                }
-                // It may just have ended.
-                Err(_) if tids(pid).is_err() => {}
-                Err(Declined { why }) => {
-                    notes.push(format!(
-                        "the recording ended early: the process has called exec, and no sampler was put into the new \
-                         program, since {why}. Record it again with --remote, which follows it from outside"
-                    ));
-                    break EndCause::Asked;
-                }
+        let now = Instant::now();
+        if now >= next {
+            let new = |pid| {
+                drain.pass(false);
+                analyse(pid, &mut drain.objects, &mut drain.facts);
+            };
+            if let Some(cause) = family.look(new) {
+                break cause;
             }
-            if let Some(injected) = inside.injected() {
-                if let (Err(trouble), true) = (threads.look(pid, injected, is_new), is_new && tids(pid).is_ok()) {
-                    notes.push(format!("threads could not be given timers: {}", Declined::from(trouble).why));
-                }
-                is_new = false;
-            }
-            looked = Some(Instant::now());
-        }
-        let is_dead = pidfd.as_ref().is_some_and(|fd| wait([fd.as_fd()], 0).iter().any(|ready| *ready));
-        if is_dead || tids(pid).is_err() {
-            break EndCause::ProgramEnded;
+            next = now + THREADS.max(now.elapsed() * SHARE);
         }
         if attach.duration.is_some_and(|duration| start.elapsed() >= duration) {
             break EndCause::Duration;
@@ -159,28 +133,29 @@ pub fn record(
             snapshots.take(&Now { file, path, samples: *samples, files: &files, jit, namer });
         }
         report(snapshots.made(false), &mut event);
-        wait(pidfd.iter().map(AsFd::as_fd), INTERVAL);
+        if wait(family.poll_fds(), INTERVAL).iter().any(|ready| *ready) {
+            next = Instant::now();
+        }
     };
     let wall = start.elapsed();
     event(Event::Over);
-    cpu = machine::exact_cpu_of(pid).map_or(cpu, |now| now.max(cpu));
-    let left = if cause == EndCause::ProgramEnded { Vec::new() } else { children(pid) };
-    let since = if cause == EndCause::ProgramEnded { None } else { registered(pid) };
-    let ((stood, borrowed), programs) = (inside.costs(), inside.programs);
-    threads.end();
-    let stays = inside.leave(&drain.facts);
+    let is_left = cause != EndCause::ProgramEnded && !attach.with_children;
+    let left = if is_left { children(pid) } else { Vec::new() };
+    let since = family.registered();
+    drain.facts.stop();
+    let (costs, mut notes) = family.leave();
     drain.pass(false);
     child::forget_interrupt();
-    let cpu_used = cpu.saturating_sub(cpu_before);
-    notes.insert(0, how(attach, borrowed, stood));
-    notes.extend(stays);
-    notes.extend(threads.losses(cpu_used));
+    let cpu_used = costs.used;
+    notes.insert(0, how(attach, costs.borrowed, costs.stood));
+    notes.extend(costs.threads.losses(cpu_used));
     notes.extend(since.map(|kind| {
         format!("the program has registered {kind} meanwhile, which the sampler does not see: record it with --remote")
     }));
-    if programs > 0 {
+    if costs.programs > 0 {
         notes.push(format!(
-            "the process has called exec: {programs} more programs were sampled, each from when its libraries were loaded"
+            "the process has called exec: {} more programs were sampled, each from when its libraries were loaded",
+            costs.programs
         ));
     }
     let unrecorded = not_recorded(&left);
@@ -188,7 +163,7 @@ pub fn record(
     report(snapshots.made(true), &mut event);
     notes.iter().for_each(|note| drain.writer.note(note));
     drain.finish_all();
-    let (threads_without_block, samples) = (without_block + threads_without_block(&drain), drain.samples);
+    let (threads_without_block, samples) = (threads_without_block(&drain), drain.samples);
     let (time, recorder_cpu) = (machine::monotonic(), machine::own_cpu(0));
     let end = End { time, cause, cpu_used, recorder_cpu, samples, threads_without_block, ..End::default() };
     drain.writer.end(&end);

@@ -113,7 +113,14 @@ impl Threads {
         self.ended + self.known.values().filter(|known| known.armed).map(used).sum::<u64>()
     }
 
-    /// Notes on what is missing. `cpu_used`: CPU time of the process, in ns.
+    /// Adds the times of other threads, of another process.
+    pub fn add(&mut self, other: &Threads) {
+        self.ended += other.sampled();
+        self.blocking += other.blocking;
+        self.refused += other.refused;
+    }
+
+    /// Notes on what is missing. `cpu_used`: CPU time of the processes, in ns.
     pub fn losses(&self, cpu_used: u64) -> Vec<String> {
         let mut notes = Vec::new();
         if self.blocking > 0 {
@@ -128,7 +135,7 @@ impl Threads {
         let missed = cpu_used.saturating_sub(self.sampled());
         if missed > MISSED.1 && missed as f64 > cpu_used as f64 * MISSED.0 {
             notes.push(format!(
-                "{:.2} s of CPU time passed in threads that had no timer: a new thread gets one after {} to {} ms, and shorter ones none",
+                "{:.2} s of CPU time passed in threads that had no timer: a new thread gets one after {} to {} ms, a new process later, and shorter ones none",
                 missed as f64 / 1e9,
                 THREADS.as_millis(),
                 2 * THREADS.as_millis()
