@@ -147,8 +147,8 @@ fn short_children(name: &str, begin: Begin) -> (usize, usize, String) {
     (ended, ended + recording.processes.len(), summary)
 }
 
-/// Children in which no sampler can be: where there is one at the beginning, all is recorded from outside; one that comes
-/// later is counted, and its own children get samplers.
+/// Children in which no sampler can be: where there is one at the beginning, all is recorded from outside; one that
+/// comes later is counted, and the others are recorded on.
 #[test]
 fn children_without_a_sampler_are_named() {
     let (scratch, program) = program("inject-no-child", &["-static"]);

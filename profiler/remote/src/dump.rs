@@ -174,8 +174,8 @@ pub fn dump_core(
 }
 
 /// Where libc keeps a thread's id, from the thread pointer on: the word that is the id of most of these threads (their
-/// ids and thread pointers). The kernel writes there the id that a thread has in its own pid namespace; gdb writes those
-/// of its own namespace into core files. `None`: no thread has its id there, so the ids are other ones.
+/// ids and thread pointers). The kernel writes there the id that a thread has in its own pid namespace; gdb writes
+/// those of its own namespace into core files. `None`: no thread has its id there, so the ids are other ones.
 fn place_of_ids(threads: impl Iterator<Item = (u32, u64)>, read: impl Fn(u64, &mut [u8]) -> bool) -> Option<u64> {
     /// After the words that each thread pointer begins with, and as far as libc's structure reaches.
     const PLACES: std::ops::Range<usize> = 0x10..0x800;

@@ -1,7 +1,7 @@
 //! The samplers of a process that may call exec, which takes one away: another one is put into the new program.
 //!
-//! That, and the first one of a child, is done on a thread of its own, since it may take a while: a program that is just
-//! being loaded has no list of objects yet.
+//! That, and the first one of a child, is done on a thread of its own, since it may take a while: a program that is
+//! just being loaded has no list of objects yet.
 
 use super::{Declined, Injected, Memories, Settings};
 use crate::dump::exe;

@@ -1,5 +1,5 @@
-//! Files of uu's are passed to a process: a borrowed thread makes a pair of sockets, uu takes one of them, and sends the
-//! files through it (SCM_RIGHTS, [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)). So it works in whatever
+//! Files of uu's are passed to a process: a borrowed thread makes a pair of sockets, uu takes one of them, and sends
+//! the files through it (SCM_RIGHTS, [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)). So it works in whatever
 //! namespaces and with whatever rights the process is: uu's own files it could not open.
 
 use super::borrow::{Borrowed, Trouble};

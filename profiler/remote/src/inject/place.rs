@@ -317,8 +317,8 @@ fn program(pid: u32, mappings: &[Mapping]) -> Option<(Image, Region)> {
 mod tests {
     use super::*;
 
-    /// Of threads that wait, one in a call that is repeated is borrowed before any in a call on a socket with a timeout,
-    /// which a stop ends.
+    /// Of threads that wait, one in a call that is repeated is borrowed before any in a call on a socket with a
+    /// timeout, which a stop ends.
     #[test]
     fn threads_whose_call_a_stop_ends_are_borrowed_last() {
         use std::os::fd::{FromRawFd, OwnedFd};
