@@ -14,9 +14,10 @@ use crate::input::Input;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::regs::aarch64;
+use uunwind_core::rule::Rule;
 use uunwind_core::span::Span;
 use uunwind_eh_frame::cpu::AArch64;
-use uunwind_eh_frame::{find, find_for};
+use uunwind_eh_frame::{find, find_for, find_form_with, Form, LastCie};
 
 pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
@@ -36,7 +37,11 @@ pub fn run(data: &[u8]) -> bool {
     }
     let mut taken = false;
     while let Some(pc) = pcs.pop() {
-        let answer = by_eh_frame(find(hdr, bounds, pc, pc, &mut reader));
+        let answer = find(hdr, bounds, pc, pc, &mut reader);
+        let form = find_form_with(&mut LastCie::new(), hdr, bounds, pc, pc, &mut reader);
+        let packed = form.map(|form| (form.rule.map(Form::pack), form.function));
+        assert_eq!(packed, answer.map(|answer| (answer.rule.map(Rule::pack), answer.function)), "two forms of a rule");
+        let answer = by_eh_frame(answer);
         let end = check(pc, answer, &mut reader).map(|function| function.end);
         if let Some(end) = end.or_else(|| on_aarch64(hdr, bounds, pc, &mut reader)) {
             if !taken {

@@ -13,7 +13,7 @@ use uunwind_core::objects::Object;
 use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::Env;
-use uunwind_sources::{Answer, LastCie};
+use uunwind_sources::{Form, LastCie};
 
 /// Compilers align functions to a multiple of this many bytes.
 const FUNCTION_ALIGNMENT: u64 = 16;
@@ -87,7 +87,7 @@ impl Live<'_> {
         }
         let rule = self.interpret((lookup, lookup.wrapping_add(1)), false, keeps, reader);
         // It becomes a cached short rule when it is met again.
-        Short::of_any(&rule.ok()?)
+        rule.ok()?.short()
     }
 
     /// Whether the rule for a key is cached when it is found: with probed reads from the second time on. A program that
@@ -106,7 +106,7 @@ impl Live<'_> {
         exact: bool,
         keeps: bool,
         reader: &mut Reader<'_>,
-    ) -> Result<Rule, StopReason> {
+    ) -> Result<Form, StopReason> {
         let Some(object) = self.current.object() else { return Err(StopReason::NoOwner) };
         let key = key_of(lookup, exact);
         if !object.code.may_hold(lookup) {
@@ -118,13 +118,13 @@ impl Live<'_> {
         }
         let was = reader.pause(true);
         reader.begin_image(object.image, self.current.generation, object.last_page);
-        let (mut answer, _) = uunwind_sources::find_with(&mut self.cie.1, &sources(object), lookup, pc, reader);
-        if answer == Err(StopReason::NoRule) {
-            answer = self.not_covered(object, pc, exact, reader);
-        }
-        let rule = answer.and_then(|answer| answer.rule);
+        let found = uunwind_sources::find_form_with(&mut self.cie.1, &sources(object), lookup, pc, reader);
+        let rule = match found {
+            Err(StopReason::NoRule) => self.not_covered(object, pc, exact, reader).map(Form::Long),
+            _ => found.and_then(|answer| answer.rule),
+        };
         if keeps {
-            RULES.put(key, self.current.rules_key, Packed::from_result(rule).words());
+            RULES.put(key, self.current.rules_key, rule.map_or_else(Packed::failed, Form::pack).words());
         }
         reader.end_image();
         reader.pause(was);
@@ -134,19 +134,13 @@ impl Live<'_> {
         rule
     }
 
-    /// The answer for a pc that no unwind data covers.
+    /// The rule for a pc that no unwind data covers.
     #[cold]
     #[inline(never)]
-    fn not_covered(
-        &self,
-        object: &Object,
-        pc: u64,
-        exact: bool,
-        reader: &mut Reader<'_>,
-    ) -> Result<Answer, StopReason> {
+    fn not_covered(&self, object: &Object, pc: u64, exact: bool, reader: &mut Reader<'_>) -> Result<Rule, StopReason> {
         if exact {
             let load = guarded::load_of(pc).ok_or(StopReason::NoRule)?;
-            return uunwind_sources::find(&sources(object), load, load, reader).0;
+            return uunwind_sources::find(&sources(object), load, load, reader).0?.rule;
         }
         // No call has pushed this return address: it is the first byte of a function. It begins a stack, as
         // makecontext(3) does.
@@ -165,7 +159,7 @@ impl Live<'_> {
         let cached = RULES.get(key, self.current.rules_key).and_then(Packed::from_words);
         let rule = cached.or_else(|| self.current.rule_at(lookup)).unwrap_or_else(|| {
             let keeps = self.keeps_rule(key, reader);
-            Packed::from_result(self.interpret((lookup, pc), cursor.exact, keeps, reader))
+            self.interpret((lookup, pc), cursor.exact, keeps, reader).map_or_else(Packed::failed, Form::pack)
         });
         if rule.failed_for(StopReason::NotCode) {
             return not_code::in_data(cursor, reader);

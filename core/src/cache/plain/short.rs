@@ -90,6 +90,21 @@ impl Short {
         plain.then_some(Short(word))
     }
 
+    /// The rule whose CFA is `register` plus `offset`, and whose return address lies just below it. `fields`: of rbx,
+    /// rbp, and r12 to r15, how many words below the return address they are saved; 0: the register is unchanged.
+    /// `None`: it does not fit.
+    #[inline(always)]
+    pub fn plain(register: u8, offset: i32, fields: [u64; 6]) -> Option<Short> {
+        let words = (offset as u64).rotate_right(3);
+        let (mut word, mut most) = (VALID | words | if register == RBP { FROM_RBP } else { 0 }, 0);
+        for (index, field) in (0..).zip(fields) {
+            word |= field << (SLOTS + SLOT_BITS * index);
+            most |= field | field.wrapping_add(1);
+        }
+        let fits = most <= LOST && (1..FROM_RBP - 1).contains(&words) && matches!(register, RSP | RBP);
+        fits.then_some(Short(word))
+    }
+
     /// The rule of a function that aligns its stack by more than the ABI demands, as gcc compiles it: the CFA is saved
     /// just below the caller's rbp, to which rbp points, and other registers below that. (In gcc's sources:
     /// `ix86_get_drap_rtx`, <https://github.com/gcc-mirror/gcc/blob/releases/gcc-14/gcc/config/i386/i386.cc>.)
@@ -327,6 +342,27 @@ mod tests {
             }
         }
         assert!(short > rounds / 100 && long > rounds / 100, "{short} short, {long} long");
+    }
+
+    #[test]
+    fn what_is_made_of_parts_is_what_is_made_of_the_rule() {
+        let mut random = uunwind_random::Random::new(0x5eed_0011);
+        let (mut short, mut long) = (0, 0);
+        for _ in 0..if cfg!(miri) { 500 } else { 100_000 } {
+            let mut rule = Rule::simple([RSP, RSP, RBP, 3][random.index(4)], random.below(4096) as i32 * 4 - 64);
+            let fields = [0; 6].map(|_: u64| random.below(33) * random.below(2));
+            for (slot, field) in rule.slots.iter_mut().zip(fields) {
+                *slot = if field == 0 { SAME } else { -1 - field as i16 };
+            }
+            let made = Short::plain(rule.cfa_register, rule.cfa_offset, fields);
+            assert_eq!(made, Short::new(&rule), "{rule:?}");
+            (short, long) = (short + u32::from(made.is_some()), long + u32::from(made.is_none()));
+        }
+        assert!(short > 50 && long > 50, "{short} short, {long} long");
+        for bits in [5, 31, 32, 40, 63] {
+            assert_eq!(Short::plain(RSP, 64, [0, 0, 1 << bits, 0, 0, 0]), None, "{bits}");
+        }
+        assert_eq!(Short::plain(RSP, 64, [0, 0, 0, 0, 0, u64::MAX]), None);
     }
 
     #[test]

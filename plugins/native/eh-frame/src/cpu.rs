@@ -12,6 +12,7 @@ use crate::bytes::Input;
 use crate::entry::Entry;
 use crate::row::{Location, Row};
 use core::fmt::Debug;
+use uunwind_core::cache::short::Short;
 use uunwind_core::stop_reason::StopReason;
 
 /// The CPU that this is compiled for.
@@ -52,6 +53,12 @@ pub trait Cpu: Copy + Eq + Debug {
         _input: &mut Input<'_, '_>,
     ) -> bool {
         false
+    }
+
+    /// The rule of `row` in one word; `None`: it does not fit, or is none that most frames have.
+    #[inline(always)]
+    fn short(_row: &Row<Self>, _entry: &Entry) -> Option<Short> {
+        None
     }
 
     /// The rule of `row` at `pc`, or the reason why there is none.

@@ -26,8 +26,9 @@ pub mod row;
 pub mod scan;
 
 use cpu::{Cpu, Native};
+use uunwind_core::cache::short::Short;
 use uunwind_core::memory::Reader;
-use uunwind_core::rule::Rule;
+use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 
@@ -38,6 +39,34 @@ pub struct Answer<R = Rule> {
     pub rule: Result<R, StopReason>,
     /// The FDE's range: the function, or one part of it.
     pub function: Span,
+}
+
+/// A rule in one of its forms.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// In one word.
+    Short(Short),
+    /// As sources build it. It may fit into one word as well.
+    Long(Rule),
+}
+
+impl Form {
+    /// The rule in one word, if it fits ([`Short::of_any`]).
+    #[inline(always)]
+    pub fn short(&self) -> Option<Short> {
+        match self {
+            Form::Short(short) => Some(*short),
+            Form::Long(rule) => Short::of_any(rule),
+        }
+    }
+
+    /// The rule in the form that is cached and executed.
+    pub fn pack(self) -> Packed {
+        match self {
+            Form::Short(short) => short.pack(),
+            Form::Long(rule) => rule.pack(),
+        }
+    }
 }
 
 /// The rule for `pc` in the object whose `.eh_frame_hdr` lies at `hdr`.
@@ -62,12 +91,26 @@ pub fn find_with(
     reader: &mut Reader<'_>,
 ) -> Result<Answer, StopReason> {
     let mut input = bytes::Input::new(reader, bounds);
-    if !last.index.is_at(hdr) {
-        last.index = index::Index::read(hdr, &mut input)?;
-    }
-    let fde_at = last.index.search(lookup, &mut input)?;
-    let head = last.prepare(fde_at, &mut input)?;
-    answer(last, &head, lookup, pc, &mut input)
+    let head = last.search(hdr, lookup, &mut input)?;
+    answer(last, &head, lookup, pc, &mut input, Native::rule)
+}
+
+/// As [`find_with`], with the rule in one word where that is simple: most are short, and a [`Rule`] need not be made of
+/// the row only to be made short.
+pub fn find_form_with(
+    last: &mut LastCie,
+    hdr: u64,
+    bounds: Span,
+    lookup: u64,
+    pc: u64,
+    reader: &mut Reader<'_>,
+) -> Result<Answer<Form>, StopReason> {
+    let mut input = bytes::Input::new(reader, bounds);
+    let head = last.search(hdr, lookup, &mut input)?;
+    answer(last, &head, lookup, pc, &mut input, |row, entry, pc, input| match Native::short(row, entry) {
+        Some(short) => Ok(Form::Short(short)),
+        None => Native::rule(row, entry, pc, input).map(Form::Long),
+    })
 }
 
 /// As [`find`], for a stack of any CPU.
@@ -169,6 +212,16 @@ impl<C: Cpu> LastCie<C> {
         Ok(())
     }
 
+    /// Reads the beginning of the FDE that may cover `lookup`, by the header at `hdr`, and makes its CIE the last one.
+    #[inline(always)]
+    fn search(&mut self, hdr: u64, lookup: u64, input: &mut bytes::Input<'_, '_>) -> Result<entry::Head, StopReason> {
+        if !self.index.is_at(hdr) {
+            self.index = index::Index::read(hdr, input)?;
+        }
+        let fde_at = self.index.search(lookup, input)?;
+        self.prepare(fde_at, input)
+    }
+
     /// Reads the beginning of an FDE, and makes its CIE the last one. Not inlined, and called before [`answer`], whose
     /// stack is not needed meanwhile.
     #[inline(never)]
@@ -212,16 +265,19 @@ fn alone<C: Cpu>(
 ) -> Result<Answer<C::Rule>, StopReason> {
     let mut last = LastCie::<C>::new();
     let head = last.prepare(fde_at, input)?;
-    answer(&last, &head, lookup, pc, input)
+    answer(&last, &head, lookup, pc, input, C::rule)
 }
 
-fn answer<C: Cpu>(
+/// The answer of the FDE with this beginning. `make`: makes the rule of its row.
+#[inline(never)]
+fn answer<C: Cpu, R>(
     last: &LastCie<C>,
     head: &entry::Head,
     lookup: u64,
     pc: u64,
     input: &mut bytes::Input<'_, '_>,
-) -> Result<Answer<C::Rule>, StopReason> {
+    make: impl FnOnce(&row::Row<C>, &entry::Entry, u64, &mut bytes::Input<'_, '_>) -> Result<R, StopReason>,
+) -> Result<Answer<R>, StopReason> {
     let entry = entry::Entry::read_fde(head, &last.cie, input)?;
     if lookup < entry.start || lookup >= entry.end {
         return Err(StopReason::NoRule);
@@ -235,5 +291,5 @@ fn answer<C: Cpu>(
     if C::replaces_its_caller(&row, &last.initial, &entry, lookup, input) {
         return Ok(Answer { rule: Err(StopReason::StackInTransit), function });
     }
-    Ok(Answer { rule: C::rule(&row, &entry, pc, input), function })
+    Ok(Answer { rule: make(&row, &entry, pc, input), function })
 }

@@ -2,10 +2,13 @@
 //! bytes give: on this system's libc and on this test, as they are loaded, in random order.
 #![cfg(target_arch = "x86_64")]
 
+use uunwind_core::cache::short::Short;
 use uunwind_core::memory::{Mode, Reader, Region};
 use uunwind_core::regs::RSP;
+use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::span::Span;
-use uunwind_eh_frame::{find, find_with, LastCie};
+use uunwind_core::stop_reason::StopReason;
+use uunwind_eh_frame::{find, find_form_with, find_with, Answer, Form, LastCie};
 use uunwind_random::Random;
 
 #[repr(C)]
@@ -48,6 +51,14 @@ fn saved(span: Span) -> Vec<(u64, Vec<u8>)> {
     runs
 }
 
+fn packed(answer: Answer<Form>) -> (Result<Packed, StopReason>, Span) {
+    (answer.rule.map(Form::pack), answer.function)
+}
+
+fn packed_whole(answer: Answer) -> (Result<Packed, StopReason>, Span) {
+    (answer.rule.map(Rule::pack), answer.function)
+}
+
 #[test]
 fn a_remembered_cie_and_direct_memory_change_no_answer() {
     let mut random = Random::new(0x1a57_0c1e);
@@ -57,7 +68,7 @@ fn a_remembered_cie_and_direct_memory_change_no_answer() {
         let regions: Vec<Region<'_>> =
             runs.iter().map(|(address, bytes)| Region { address: *address, bytes }).collect();
         let (mut probed, mut guarded_cie) = (LastCie::new(), LastCie::new());
-        let mut rules = 0;
+        let (mut rules, mut simple, mut fit) = (0, 0, 0);
         for _ in 0..20_000 {
             let pc = span.start + random.below(span.end - span.start);
             let wanted = find(hdr, span, pc, pc, &mut Reader::recorded(&regions));
@@ -65,9 +76,17 @@ fn a_remembered_cie_and_direct_memory_change_no_answer() {
             // SAFETY: the object is loaded, and all of its unwind data is readable, so that none of the loads faults.
             let mut guarded = unsafe { Reader::new(Mode::Guarded) };
             assert_eq!(find_with(&mut guarded_cie, hdr, span, pc, pc, &mut guarded), wanted, "{pc:#x}, guarded");
+            let form = find_form_with(&mut probed, hdr, span, pc, pc, &mut Reader::probed());
+            assert_eq!(form.map(packed), wanted.map(packed_whole), "{pc:#x}, in one word where that is simple");
+            let short = wanted.and_then(|answer| answer.rule).ok().and_then(|rule| Short::of_any(&rule));
+            let form = form.and_then(|answer| answer.rule).ok();
+            assert_eq!(form.and_then(|form| form.short()), short, "{pc:#x}, in one word");
+            simple += usize::from(matches!(form, Some(Form::Short(_))));
+            fit += usize::from(short.is_some());
             rules += usize::from(wanted.is_ok_and(|answer| answer.rule.is_ok()));
         }
         assert!(rules > 2000, "only {rules} rules");
+        assert!(simple > fit / 10 * 9, "of {fit} rules that fit into a word, {simple} were made so at once");
     }
 }
 

@@ -17,9 +17,10 @@ mod known_code;
 pub use known_code::{by_registers_or_bytes, overrides_tables};
 
 use uunwind_core::memory::Reader;
+use uunwind_core::rule::Rule;
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
-pub use uunwind_eh_frame::{Answer, LastCie};
+pub use uunwind_eh_frame::{Answer, Form, LastCie};
 use uunwind_sframe::Section;
 
 /// Process addresses of an object's unwind data.
@@ -65,14 +66,54 @@ pub fn find_with(
     pc: u64,
     reader: &mut Reader<'_>,
 ) -> (Result<Answer, StopReason>, By) {
+    in_order(
+        sources,
+        lookup,
+        pc,
+        reader,
+        |rule| rule,
+        |Sources { eh_frame_hdr, image, .. }, reader| {
+            uunwind_eh_frame::find_with(last, *eh_frame_hdr, *image, lookup, pc, reader)
+        },
+    )
+}
+
+/// As [`find_with`], with the rule in one word where that is simple.
+pub fn find_form_with(
+    last: &mut LastCie,
+    sources: &Sources,
+    lookup: u64,
+    pc: u64,
+    reader: &mut Reader<'_>,
+) -> Result<Answer<Form>, StopReason> {
+    in_order(sources, lookup, pc, reader, Form::Long, |Sources { eh_frame_hdr, image, .. }, reader| {
+        uunwind_eh_frame::find_form_with(last, *eh_frame_hdr, *image, lookup, pc, reader)
+    })
+    .0
+}
+
+/// The sources in their order. `by_eh_frame` asks `.eh_frame`; `form`: the form of other sources' rules.
+#[inline(always)]
+fn in_order<R>(
+    sources: &Sources,
+    lookup: u64,
+    pc: u64,
+    reader: &mut Reader<'_>,
+    form: impl Fn(Rule) -> R,
+    by_eh_frame: impl FnOnce(&Sources, &mut Reader<'_>) -> Result<Answer<R>, StopReason>,
+) -> (Result<Answer<R>, StopReason>, By) {
     if let Some(rule) = known_code::overrides(lookup, pc, reader) {
-        return (Ok(Answer { rule: Ok(rule), function: Span::EMPTY }), By::KnownCode);
+        return (Ok(Answer { rule: Ok(form(rule)), function: Span::EMPTY }), By::KnownCode);
     }
-    let first = uunwind_eh_frame::find_with(last, sources.eh_frame_hdr, sources.image, lookup, pc, reader);
+    let first = by_eh_frame(sources, reader);
     if let Ok(Answer { rule: Ok(_), .. }) = first {
         return (first, By::EhFrame);
     }
-    otherwise(sources, lookup, pc, reader, first.err()).unwrap_or((first, By::EhFrame))
+    let error = first.as_ref().err().copied();
+    match otherwise(sources, lookup, pc, reader, error) {
+        Some((Answer { rule, function }, by)) => (Ok(Answer { rule: rule.map(form), function }), by),
+        None => (first, By::EhFrame),
+    }
 }
 
 /// What has a rule where `.eh_frame` has none, and failed with `error` if it covers the pc with no row at all. Not
@@ -85,12 +126,12 @@ fn otherwise(
     pc: u64,
     reader: &mut Reader<'_>,
     error: Option<StopReason>,
-) -> Option<(Result<Answer, StopReason>, By)> {
+) -> Option<(Answer, By)> {
     if let Some(answer) = by_sframe(sources, lookup, reader).filter(|answer| answer.rule.is_ok()) {
-        return Some((Ok(answer), By::Sframe));
+        return Some((answer, By::Sframe));
     }
     let (rule, function) = known_code::not_covered(lookup, pc, reader).filter(|_| error == Some(StopReason::NoRule))?;
-    Some((Ok(Answer { rule: Ok(rule), function }), By::KnownCode))
+    Some((Answer { rule: Ok(rule), function }, By::KnownCode))
 }
 
 /// The function that contains an address, by the object's own unwind data. Async-signal-safe.

@@ -6,6 +6,8 @@ use crate::delivery;
 use crate::entry::Entry;
 use crate::expression::{self, Value};
 use crate::row::{Cfa, Kind, Location, Row};
+use core::hint::select_unpredictable;
+use uunwind_core::cache::short::Short;
 use uunwind_core::regs::{self, ucontext_offset, RBP, RSP};
 use uunwind_core::rule::{
     in_register, is_register, Rule, RuleKind, RA_IN_REGISTER, RA_SLOT, SAME, SP_IN_REGISTER, SP_SAVED, UNKNOWN,
@@ -40,6 +42,17 @@ impl Cpu for X86_64 {
         input: &mut Input<'_, '_>,
     ) -> bool {
         delivery::is_by(row) && delivery::has_begun(row, initial, entry, lookup, input)
+    }
+
+    #[inline(always)]
+    fn short(row: &Row<X86_64>, entry: &Entry) -> Option<Short> {
+        let (Cfa::Offset(register, n), [rbx, rbp, r12, r13, r14, r15, ra, sp, _]) = (row.cfa, *row.locations()) else {
+            return None;
+        };
+        if entry.signal || ra != JUST_BELOW_CFA || sp != Location::UNSPECIFIED {
+            return None;
+        }
+        Short::plain(register, n, [rbx, rbp, r12, r13, r14, r15].map(Location::words_below_return_address))
     }
 
     fn rule(row: &Row<X86_64>, entry: &Entry, pc: u64, input: &mut Input<'_, '_>) -> Result<Rule, StopReason> {
@@ -112,7 +125,19 @@ fn with_stack_pointer(mut rule: Rule, sp: Location) -> Result<Rule, StopReason> 
     Ok(rule)
 }
 
+/// Where calls push the return address.
+const JUST_BELOW_CFA: Location = Location::new(Kind::Offset, -8);
+
 impl Location {
+    /// How many words below the return address a register is saved; 0: it is not. A large number: it is elsewhere.
+    #[inline(always)]
+    fn words_below_return_address(self) -> u64 {
+        let words = JUST_BELOW_CFA.word().wrapping_sub(self.word()).rotate_right(3);
+        // Each function saves other registers, so that no processor predicts this well.
+        let words = select_unpredictable(words == 0, 1 << 32, words);
+        select_unpredictable(self == Location::UNSPECIFIED, 0, words)
+    }
+
     /// The distance in words from the CFA to where the register is saved, if it is a small one.
     #[inline(always)]
     fn words_from_cfa(self) -> Option<i16> {
