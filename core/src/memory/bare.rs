@@ -75,6 +75,34 @@ impl Bare {
         // SAFETY: passed on.
         unsafe { guarded::any_changed(words, count) }
     }
+
+    /// Copies `count` words from `was` to `to` with `bits` set in each, if each stands in memory, just below its address
+    /// in `above` ([`Bare::word_just_below`]). False: one does not; then an undefined number of words was copied. Each
+    /// word is read once, so that it is the one that was compared.
+    ///
+    /// # Safety
+    /// There must be `count` words in all three places; others may write those of the first two meanwhile.
+    #[inline(always)]
+    pub(crate) unsafe fn copy_same(
+        self,
+        above: *const u64,
+        was: *const u64,
+        to: *mut u64,
+        count: usize,
+        bits: u64,
+    ) -> bool {
+        if count >= 8 {
+            // SAFETY: passed on.
+            return unsafe { guarded::copy_same(above, was, to, count, bits) };
+        }
+        (0..count).all(|index| {
+            // SAFETY: passed on.
+            let (above, was) = unsafe { (above.add(index).read_volatile(), was.add(index).read_volatile()) };
+            // SAFETY: passed on.
+            unsafe { to.add(index).write(was | bits) };
+            self.word_just_below(above) == was
+        })
+    }
 }
 
 impl Reader<'_> {

@@ -2,6 +2,7 @@
 
 use super::Words;
 use crate::memory::group::{Member, MEMBER_WORDS};
+use core::arch::x86_64::_mm_set1_epi64x;
 
 /// Whether the time stamp counter is readable: a process may forbid it to itself
 /// ([PR_SET_TSC](https://man7.org/linux/man-pages/man2/PR_SET_TSC.2const.html); strict seccomp(2) does), and then the
@@ -126,7 +127,7 @@ pub(in crate::memory) unsafe fn any_changed(words: *const Words, count: usize) -
                         concat!($load, ": cmp {was}, [{word} - 8]"),
                         "jne 5f",
                     )+
-                    "sub {words}, -128",
+                    "add {words}, 64",
                     "cmp {words}, {end}",
                     "jne 2b",
                     "5:",
@@ -141,10 +142,87 @@ pub(in crate::memory) unsafe fn any_changed(words: *const Words, count: usize) -
         };
     }
     compare!(
-        "40" "0" "64" "41" "8" "72" "42" "16" "80" "43" "24" "88"
-        "44" "32" "96" "45" "40" "104" "46" "48" "112" "47" "56" "120"
+        "40" "0" "32" "41" "8" "40" "42" "16" "48" "43" "24" "56"
     );
     at != end
+}
+
+/// Copies `count` words from `was` to `to` with `bits` set in each, if they are the same in memory: each just below its
+/// address in `above`. False: one is not, or is unreadable; then an undefined number of words was copied. Two words are
+/// compared at once, and what is copied is what was compared, which takes two loads and a half for each word.
+///
+/// # Safety
+/// There must be `count` words, at least 8, in all three places; others may write those of the first two meanwhile.
+#[inline(always)]
+pub(in crate::memory) unsafe fn copy_same(
+    above: *const u64,
+    was: *const u64,
+    to: *mut u64,
+    count: usize,
+    bits: u64,
+) -> bool {
+    let (above, was, to) = (above.wrapping_add(count), was.wrapping_add(count), to.wrapping_add(count));
+    let left: isize;
+    // A pair: `at` is the place of its first word, as bytes from the end.
+    macro_rules! pair {
+        ($at:literal $next:literal $first:literal $second:literal $differences:literal) => {
+            concat!(
+                concat!("mov {a}, [{above} + {at} + ", $at, "]\n"),
+                concat!("mov {b}, [{above} + {at} + ", $next, "]\n"),
+                concat!($first, ": movq ", $differences, ", qword ptr [{a} - 8]\n"),
+                concat!($second, ": movhps ", $differences, ", qword ptr [{b} - 8]\n"),
+                concat!("movups {words}, [{was} + {at} + ", $at, "]\n"),
+                concat!("pxor ", $differences, ", {words}\n"),
+                "por {words}, {bits}\n",
+                concat!("movups [{to} + {at} + ", $at, "], {words}")
+            )
+        };
+    }
+    // SAFETY: it reads and writes what the caller guarantees; otherwise as for `load`.
+    unsafe {
+        core::arch::asm!(
+            "pxor {zero}, {zero}",
+            // Eight at once: the first time some of those that follow as well, so that there is no rest.
+            "2:",
+            pair!("0" "8" "40" "41" "{one}"),
+            pair!("16" "24" "42" "43" "{other}"),
+            "por {one}, {other}",
+            pair!("32" "40" "44" "45" "{other}"),
+            "por {one}, {other}",
+            pair!("48" "56" "46" "47" "{other}"),
+            "por {one}, {other}",
+            "pcmpeqd {one}, {zero}",
+            "pmovmskb {a:e}, {one}",
+            "cmp {a:e}, 0xffff",
+            "jne 5f",
+            "add {at}, {step}",
+            "mov {step:e}, 64",
+            "jne 2b",
+            "5:",
+            fixup!("40b", "5b"),
+            fixup!("41b", "5b"),
+            fixup!("42b", "5b"),
+            fixup!("43b", "5b"),
+            fixup!("44b", "5b"),
+            fixup!("45b", "5b"),
+            fixup!("46b", "5b"),
+            fixup!("47b", "5b"),
+            at = inout(reg) (count as isize).wrapping_mul(-8) => left,
+            step = inout(reg) (count.wrapping_sub(1) & 7) * 8 + 8 => _,
+            above = in(reg) above,
+            was = in(reg) was,
+            to = in(reg) to,
+            a = out(reg) _,
+            b = out(reg) _,
+            words = out(xmm_reg) _,
+            one = out(xmm_reg) _,
+            other = out(xmm_reg) _,
+            zero = out(xmm_reg) _,
+            bits = in(xmm_reg) _mm_set1_epi64x(bits as i64),
+            options(nostack)
+        );
+    }
+    left == 0
 }
 
 /// How many of these structures, from the first on, have the same words as before: those at these offsets from each.

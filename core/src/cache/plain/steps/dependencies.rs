@@ -1,9 +1,9 @@
 //! The inputs of a run of steps: words of memory, and rbp of the first frame.
 
-use super::{Step, EXACT_KEY};
+use super::Step;
 use crate::cache::short::{Short, LOST, RBP_FIELD};
 use crate::memory::guarded::Words;
-use crate::regs::{UCONTEXT_FP, UCONTEXT_PC, UCONTEXT_SP};
+use crate::regs::{UCONTEXT_FP, UCONTEXT_SP};
 
 /// Where rbp of the current frame is.
 enum Rbp {
@@ -54,9 +54,15 @@ impl Dependencies<'_> {
     /// Adds the inputs of this step and moves to the next frame. `None`: the step is an end or the start of a run, or
     /// there is no room.
     pub(super) fn on_step(&mut self, step: &Step) -> Option<()> {
+        let (above, was) = step.input();
+        self.on_step_but_caller(step)?;
+        self.on(above, was)
+    }
+
+    /// As [`Dependencies::on_step`], but for the word with the caller's pc ([`Step::input`]).
+    pub(super) fn on_step_but_caller(&mut self, step: &Step) -> Option<()> {
         if step.rule.is_signal() {
             let at = |offset: u64| step.ucontext().wrapping_add(offset + 8);
-            self.on(at(UCONTEXT_PC), step.caller & !EXACT_KEY)?;
             self.on(at(UCONTEXT_SP), step.cfa)?;
             self.rbp = Rbp::Below(at(UCONTEXT_FP));
             return Some(());
@@ -71,7 +77,6 @@ impl Dependencies<'_> {
                 self.on(fp, step.cfa)?;
             }
         }
-        self.on(step.cfa, step.caller)?;
         match step.rule.field(RBP_FIELD) {
             0 => {}
             LOST => self.rbp = Rbp::Lost,

@@ -112,6 +112,16 @@ impl Step {
         }
     }
 
+    /// The word of memory with the caller's pc: the process address at which it ends, and its value.
+    #[inline(always)]
+    fn input(&self) -> (u64, u64) {
+        if self.rule.is_signal() {
+            (self.ucontext().wrapping_add(UCONTEXT_PC + 8), self.caller & !EXACT_KEY)
+        } else {
+            (self.cfa, self.caller)
+        }
+    }
+
     /// Process address of the ucontext of a signal frame.
     #[inline(always)]
     fn ucontext(&self) -> u64 {

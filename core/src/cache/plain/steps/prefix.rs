@@ -16,7 +16,7 @@ pub(super) const PREFIX_FRAMES: usize = 8;
 
 /// Blocks of inputs: a frame with a frame pointer depends on two words, one of a signal or one that aligned its stack
 /// on three.
-const BLOCKS: usize = 3;
+const BLOCKS: usize = 6;
 
 /// A verified prefix: the frame words of up to [`PREFIX_FRAMES`] innermost frames that lead to the verified tail, the
 /// words that they depend on, and the precomputed size of the reply.
@@ -28,9 +28,9 @@ pub(super) struct VerifiedPrefix {
     pub(super) count: usize,
     /// The caller's capacity, in words, for which the next three fields were computed; 0: none.
     pub(super) reply_for_capacity: usize,
-    /// Number of the tail's words that follow.
-    pub(super) tail_words: usize,
-    /// Number of the tail's blocks of inputs that these words depend on.
+    /// Number of callers of the tail's first frame that follow it.
+    pub(super) tail_callers: usize,
+    /// Number of the tail's blocks of inputs that these depend on.
     pub(super) tail_blocks: usize,
     /// Whether the reply then ends with the outermost frame.
     pub(super) ends: bool,
@@ -47,7 +47,7 @@ impl VerifiedPrefix {
         fp: 0,
         count: 0,
         reply_for_capacity: 0,
-        tail_words: 0,
+        tail_callers: 0,
         tail_blocks: 0,
         ends: false,
         input_count: 0,

@@ -1,34 +1,37 @@
 //! The verified tail: the outer part of a stack that was captured twice, as the words of memory that it depends on,
 //! with their values, and the frame words to copy.
 //!
-//! All inputs are compared in one pass of independent loads with few branches, then the frame words are copied. Rules,
-//! and the places of rbp, were evaluated when the list was made. The validity epoch follows from words too, which are
-//! among the inputs. So a stack whose innermost frames have a [`VerifiedPrefix`] is replayed without any lookup.
+//! All inputs are compared by independent loads with few branches. Nearly all of them are return addresses, of which
+//! frame words are made; so these are copied as they are compared. Rules, and the places of rbp, were evaluated when the
+//! list was made. The validity epoch follows from words too, which are among the inputs. So a stack whose innermost
+//! frames have a [`VerifiedPrefix`] is replayed without any lookup.
 //!
 //! Why a replay is exact: the rule of a frame is a function of its pc and the validity epoch; its CFA, and the place of
-//! its return address, of the rule, sp and rbp. The words of the epoch come first, so that any number of blocks
-//! compared from the start includes them. Then, step by step, come the return address, which is the next pc; the
-//! saved rbp wherever a later CFA counts from it; and the word below rbp where it is the CFA, of a frame that has
-//! aligned its stack. If all are unchanged, so is each frame, by induction from the first. If only some blocks are
-//! compared, because the buffer is short, one step more than it can hold is among them: that there is a further frame
-//! is a part of the answer. A change writes `stamp` and the keys of `tops` last, after it has cleared them first: a
-//! capture that finds it abandoned finds no tail.
+//! its return address, of the rule, sp and rbp. Step by step, `callers` has the return address, which is the next pc.
+//! `blocks` has the other inputs: the words of the epoch come first, so that any number of blocks compared from the
+//! start includes them; then, step by step, the saved rbp wherever a later CFA counts from it, and the word below rbp
+//! where it is the CFA, of a frame that has aligned its stack. If all are unchanged, so is each frame, by induction from
+//! the first. If only some steps are compared, because the buffer is short, one step more than it can hold is among
+//! them: that there is a further frame is a part of the answer. A change writes `stamp` and the keys of `tops` last,
+//! after it has cleared them first: a capture that finds it abandoned finds no tail.
 
 use super::dependencies::Dependencies;
 use super::prefix::{VerifiedPrefix, PREFIX_FRAMES};
 use super::{Step, STEPS};
 use crate::cache::query::{At, Validity, EXACT_KEY};
-use crate::frame::user_word;
+use crate::frame::{user_word, FLAG_EXACT};
 use crate::memory::guarded::Words;
 use crate::memory::Bare;
 use crate::stop_reason::StopReason;
 use core::arch::x86_64::{_mm_loadu_si128, _mm_storeu_si128};
 use core::sync::atomic::{compiler_fence, Ordering};
 
-/// Limit of blocks of inputs. Each step depends on its return address, on one more word if its CFA counts from a saved
-/// rbp, and on a third if its frame has aligned the stack; all depend on the words of the validity epoch. There is room
-/// for two words a step; a tail that has more is not kept.
-const BLOCKS: usize = 2 * STEPS / Words::COUNT + 2;
+/// Limit of blocks of inputs besides return addresses. A step depends on a word if its CFA counts from a saved rbp, and
+/// on another one if its frame has aligned the stack; all depend on the words of the validity epoch. There is room for
+/// one word a step; a tail that has more is not kept.
+const BLOCKS: usize = STEPS / Words::COUNT + 2;
+/// Number of signal frames; a tail that has more is not kept.
+const SIGNALS: usize = 4;
 /// Number of verified prefixes.
 const PREFIXES: usize = 4;
 /// Number of words that a replay copies at once.
@@ -60,12 +63,58 @@ pub(super) struct VerifiedTail {
     steps: usize,
     /// The last step leads to the outermost frame.
     ends: bool,
-    /// Frame words of the first frame and of the steps' callers.
-    words: [u64; STEPS + 1],
     /// For each step, the number of blocks with the inputs of the steps up to it.
     upto: [u16; STEPS],
-    /// The inputs, in the order of the steps.
+    /// The steps' callers.
+    callers: Callers,
+    /// The other inputs, in the order of the steps.
     blocks: [Words; BLOCKS],
+}
+
+/// The callers to which the steps of a tail lead.
+#[repr(C)]
+struct Callers {
+    /// The addresses just below which their pcs stand, return addresses mostly.
+    above: [u64; STEPS],
+    /// These pcs.
+    pcs: [u64; STEPS],
+    /// Indices of those that a signal has interrupted.
+    interrupted: [u16; SIGNALS],
+    /// Number of these indices.
+    signals: usize,
+}
+
+impl Callers {
+    /// Writes the frame words of the first `count` callers to `words`, and with `further` only compares one caller more.
+    /// False: a pc is another one in memory now.
+    ///
+    /// # Safety
+    /// `callers` must point to some, which others may write meanwhile; there must be room for the words, and `count`
+    /// must be at most STEPS, less one with `further`.
+    #[inline(always)]
+    unsafe fn copy(callers: *const Callers, count: usize, further: bool, bare: Bare, words: *mut u64) -> bool {
+        // SAFETY: the caller guarantees the structure and the room; each index is read once, and compared.
+        unsafe {
+            let (above, pcs) = ((&raw const (*callers).above).cast::<u64>(), (&raw const (*callers).pcs).cast::<u64>());
+            if further && bare.word_just_below(above.add(count).read_volatile()) != pcs.add(count).read_volatile() {
+                return false;
+            }
+            if !bare.copy_same(above, pcs, words, count, user_word(0)) {
+                return false;
+            }
+            let signals = (&raw const (*callers).signals).read_volatile();
+            if signals != 0 {
+                let indices = (&raw const (*callers).interrupted).cast::<u16>();
+                for number in 0..signals.min(SIGNALS) {
+                    let index = usize::from(indices.add(number).read_volatile());
+                    if index < count {
+                        *words.add(index) |= FLAG_EXACT;
+                    }
+                }
+            }
+            true
+        }
+    }
 }
 
 /// Copies [`AT_ONCE`] words.
@@ -85,25 +134,6 @@ unsafe fn copy_at_once(from: *const u64, to: *mut u64) {
     }
 }
 
-/// Copies `count` words, at least [`AT_ONCE`]. A call of memcpy would cost as much as the copy of a short stack, and so
-/// would the registers that its caller has to save.
-///
-/// # Safety
-/// As [`copy_at_once`].
-#[inline(always)]
-unsafe fn copy_words(from: *const u64, to: *mut u64, count: usize) {
-    // SAFETY: each time, AT_ONCE words that end at `count` or before.
-    unsafe {
-        let last = count - AT_ONCE;
-        let mut at = 0;
-        while at < last {
-            copy_at_once(from.add(at), to.add(at));
-            at += AT_ONCE;
-        }
-        copy_at_once(from.add(last), to.add(last));
-    }
-}
-
 impl VerifiedTail {
     pub(super) const fn new() -> VerifiedTail {
         VerifiedTail {
@@ -117,8 +147,8 @@ impl VerifiedTail {
             observed: At::NOWHERE,
             steps: 0,
             ends: false,
-            words: [0; STEPS + 1],
             upto: [0; STEPS],
+            callers: Callers { above: [0; STEPS], pcs: [0; STEPS], interrupted: [0; SIGNALS], signals: 0 },
             blocks: [Words { above: [0; Words::COUNT], was: [0; Words::COUNT] }; BLOCKS],
         }
     }
@@ -152,7 +182,8 @@ impl VerifiedTail {
         words: &mut [u64],
     ) -> Option<(usize, StopReason)> {
         // SAFETY: the caller guarantees the structure. The index is below PREFIXES, the number of blocks at most
-        // BLOCKS, the words read are at most those of `words` there, and those written at most the caller's.
+        // BLOCKS, that of callers below STEPS, or STEPS with no further one, and the words written are at most the
+        // caller's.
         unsafe {
             let place = |index: usize| (&raw const (*tail).tops).cast::<At>().add(index).read_volatile();
             let is_it = |index: &usize| {
@@ -168,16 +199,21 @@ impl VerifiedTail {
                 return None;
             }
             let own = (&raw const (*prefix).count).read_volatile();
-            let further = (&raw const (*prefix).tail_words).read_volatile();
-            if own > PREFIX_FRAMES || !(AT_ONCE..=STEPS + 1).contains(&further) || own + further > words.len() {
+            let callers = (&raw const (*prefix).tail_callers).read_volatile();
+            let ends = (&raw const (*prefix).ends).read_volatile();
+            let count = own.wrapping_add(1).wrapping_add(callers);
+            if own > PREFIX_FRAMES || !(AT_ONCE..STEPS + usize::from(ends)).contains(&callers) || count > words.len() {
                 return None;
             }
             // Copies a constant number of words, which may be more than the prefix has; the tail's words overwrite the
             // rest. There are at least as many of those.
             copy_at_once((&raw const (*prefix).words).cast(), words.as_mut_ptr());
-            copy_words((&raw const (*tail).words).cast(), words.as_mut_ptr().add(own), further);
-            let ends = (&raw const (*prefix).ends).read_volatile();
-            Some((own + further, if ends { StopReason::Complete } else { StopReason::BufferFull }))
+            let first = words.as_mut_ptr().add(own);
+            first.write(user_word((&raw const (*tail).first.pc).read_volatile()));
+            if !Callers::copy(&raw const (*tail).callers, callers, !ends, bare, first.add(1)) {
+                return None;
+            }
+            Some((count, if ends { StopReason::Complete } else { StopReason::BufferFull }))
         }
     }
 
@@ -222,12 +258,13 @@ impl VerifiedTail {
         if self.fp != 0 && fp() != Some(self.fp) {
             return None;
         }
-        let (room, cached) = (words.get_mut(..count)?, self.words.get(1..=count)?);
-        if bare.any_changed(self.blocks.get(..blocks)?) {
+        let (room, further) = (words.get_mut(..count)?, stop != StopReason::Complete);
+        if count + usize::from(further) > STEPS || bare.any_changed(self.blocks.get(..blocks)?) {
             return None;
         }
-        room.copy_from_slice(cached);
-        Some((count, stop))
+        // SAFETY: the room was just taken.
+        let same = unsafe { Callers::copy(&self.callers, count, further, bare, room.as_mut_ptr()) };
+        same.then_some((count, stop))
     }
 
     /// Counts a capture that reached the tail from `top` without a prefix. Returns the index for a new prefix, if one
@@ -272,11 +309,11 @@ impl VerifiedTail {
         let own = self.prefixes.get(at).filter(|prefix| prefix.reply_for_capacity != capacity)?.count;
         let (count, blocks, stop) = self.within(capacity.checked_sub(own + 1)?)?;
         let prefix = self.prefixes.get_mut(at)?;
-        if capacity >= PREFIX_FRAMES && count + 1 >= AT_ONCE {
+        if capacity >= PREFIX_FRAMES && count >= AT_ONCE {
             // No capacity meanwhile: this call may be abandoned at any instruction.
             prefix.reply_for_capacity = 0;
             compiler_fence(Ordering::SeqCst);
-            (prefix.tail_words, prefix.tail_blocks, prefix.ends) = (count + 1, blocks, stop == StopReason::Complete);
+            (prefix.tail_callers, prefix.tail_blocks, prefix.ends) = (count, blocks, stop == StopReason::Complete);
             compiler_fence(Ordering::SeqCst);
             prefix.reply_for_capacity = capacity;
         }
@@ -304,7 +341,6 @@ impl VerifiedTail {
         compiler_fence(Ordering::SeqCst);
         if self.store(validity, steps, fp()) == Some(stamp) {
             (self.first, self.steps, self.ends) = (at, steps.len(), ends);
-            self.words[0] = user_word(at.pc);
             compiler_fence(Ordering::SeqCst);
             self.stamp = stamp;
         }
@@ -316,10 +352,17 @@ impl VerifiedTail {
         let mut depends = Dependencies::new(&mut self.blocks, fp);
         let mut fits = true;
         let stamp = validity.words(&mut |address, is| fits &= depends.on(address.wrapping_add(8), is).is_some())?;
-        for ((step, word), upto) in steps.iter().zip(self.words.iter_mut().skip(1)).zip(&mut self.upto) {
-            depends.on_step(step)?;
+        let callers = &mut self.callers;
+        callers.signals = 0;
+        let places = callers.above.iter_mut().zip(&mut callers.pcs).zip(&mut self.upto);
+        for ((index, step), ((above, pc), upto)) in (0..).zip(steps).zip(places) {
+            depends.on_step_but_caller(step)?;
             *upto = depends.blocks() as u16;
-            *word = step.word();
+            (*above, *pc) = step.input();
+            if step.rule.is_signal() {
+                *callers.interrupted.get_mut(callers.signals)? = index;
+                callers.signals += 1;
+            }
         }
         self.fp = depends.fp();
         fits.then_some(stamp)
