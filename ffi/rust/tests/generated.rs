@@ -6,7 +6,7 @@ mod code;
 
 use code::{called_back, Code};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use uunwind::{
     Cursor, Error, Function, Kind, Rule, Stack, Stepped, Stepper, StopReason, Unwind, Unwinder, Window, WindowBuilder,
 };
@@ -284,4 +284,63 @@ fn a_rule_finds_the_cfa_in_a_word() {
         assert_eq!(callers().count() > 3, addend == 0, "{addend}: {stack}");
         drop(window);
     }
+}
+
+/// nop; mov $15,%eax; syscall: rt_sigreturn(2), after a byte that return addresses are looked up by.
+const LEAVES_A_HANDLER: [u8; 8] = [0x90, 0xb8, 15, 0, 0, 0, 0x0f, 0x05];
+
+struct OfTheKernel;
+
+// SAFETY: it computes.
+unsafe impl Unwinder for OfTheKernel {
+    fn rule(&self, _: u64) -> Option<Rule> {
+        const RSP: u8 = 7;
+        Some(Rule::signal_frame(RSP, 0))
+    }
+}
+
+static IN_HANDLER: Mutex<Option<Stack>> = Mutex::new(None);
+
+extern "C" fn captures(_: i32) {
+    *IN_HANDLER.lock().expect("this thread alone") = Stack::capture().ok();
+}
+
+/// Sends this thread a signal, whose handler captures, and returns to the code at `restorer`.
+#[inline(never)]
+fn is_interrupted(restorer: *const u8) {
+    /// struct kernel_sigaction: <https://github.com/torvalds/linux/blob/v6.1/include/linux/signal_types.h>
+    #[repr(C)]
+    struct Action {
+        handler: extern "C" fn(i32),
+        flags: u64,
+        restorer: *const u8,
+        mask: u64,
+    }
+    const SA_RESTORER: u64 = 0x0400_0000;
+    let action = Action { handler: captures, flags: SA_RESTORER, restorer, mask: 0 };
+    let none = std::ptr::null_mut::<u8>();
+    // SAFETY: a whole action, whose handler is called by the next line only, by this thread, in no other function.
+    unsafe {
+        assert_eq!(libc::syscall(libc::SYS_rt_sigaction, libc::SIGUSR2, &raw const action, none, 8), 0);
+        assert_eq!(libc::raise(libc::SIGUSR2), 0);
+    }
+}
+
+#[test]
+fn a_rule_leads_through_a_frame_that_the_kernel_has_made() {
+    uunwind::setup().expect("the set-up object");
+    let code = Shared(block_of(&LEAVES_A_HANDLER));
+    let window = Window::stepped_by(code.clone(), OfTheKernel).register().expect("a window");
+    // SAFETY: inside the code.
+    is_interrupted(unsafe { code.0 .0.add(1) });
+    let stack = IN_HANDLER.lock().expect("no panic").take().expect("the handler captured");
+    assert!(stack.is_complete(), "{stack}");
+    let mut callers = stack.steps().skip_while(|frame| frame.kind() != Some(Kind::Window)).skip(1);
+    let interrupted = callers.next().expect("what was interrupted");
+    assert!(interrupted.is_exact(), "{stack}");
+    let functions: Vec<String> = stack.symbolize().expect("names").into_iter().map(|frame| frame.function).collect();
+    let place = |name: &str| functions.iter().position(|function| function == name);
+    let (handler, caller) = (place("generated::captures"), place("generated::is_interrupted"));
+    assert!(handler.is_some() && handler < caller, "{functions:#?}");
+    drop(window);
 }
