@@ -85,7 +85,7 @@ pub fn explicit(
         run(scratch, reads, configure, program)
     };
     let Some(standing) = &standing else { return walk() };
-    let (walked, dumped) = standing.run(scratch, walk);
+    let (walked, dumped) = standing.run(walk);
     let walked = walked?;
     let equal = standing::compare(&walked.samples, &dumped)?;
     println!("from outside: {equal} stacks are those that {program:?} has found itself");
