@@ -8,8 +8,8 @@ use crate::names::Names;
 use crate::objects::Objects;
 use crate::plugins::Plugins;
 use crate::refusal::{check, refused, DumpError};
-use crate::threads::{self, Stopped};
-use crate::waits::{self, doing, Doing, Registers};
+use crate::take;
+use crate::waits::{doing, Doing, Registers};
 use crate::walks::{Walked, Walks};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -29,8 +29,6 @@ use uunwind_tables_build::Cache;
 const ROUNDS: usize = 3;
 /// Longest time for the walks of a core file's threads: a crafted one may have very many, each as deep as can be.
 const WALKS: Duration = Duration::from_secs(60);
-/// Longest time for the walks of a process's threads, which all stand still meanwhile.
-const STANDS: Duration = Duration::from_secs(10);
 
 /// What a thread was doing.
 #[derive(Clone, Debug)]
@@ -73,7 +71,7 @@ pub fn dump(pid: u32, plugins: &mut Plugins, cache: &Cache, namer: &[OsString]) 
         // A thread of its own: the kernel lets go what it could not stop in time when that thread ends.
         let (objects, plugins) = (&objects, &*plugins);
         let last = round == ROUNDS;
-        let run = || std::thread::scope(|scope| scope.spawn(|| take(pid, objects, plugins, last)).join());
+        let run = || std::thread::scope(|scope| scope.spawn(|| take::take(pid, objects, plugins, last)).join());
         taken = run()
             .map_err(|_| unreadable(io::Error::other("the walk has panicked")))?
             .map_err(|error| refused(pid, error))?;
@@ -230,7 +228,7 @@ fn walk_core(
 
 /// Walks one thread after the other, as long as there is time to begin. `threads`: those that can be walked have
 /// something. Also says how many there was no time for.
-fn within<T, W>(
+pub fn within<T, W>(
     limit: Duration,
     threads: impl Iterator<Item = Option<T>>,
     mut walk: impl FnMut(T) -> W,
@@ -275,16 +273,19 @@ fn finish(
 }
 
 /// What was read while the process stood still.
-struct Taken {
+pub struct Taken {
     recording: Recording,
-    threads: Vec<ThreadState>,
-    stopped: Option<Duration>,
+    /// What they were doing.
+    pub threads: Vec<ThreadState>,
+    /// How long it stood.
+    pub stopped: Option<Duration>,
     signal: Option<Signal>,
-    notes: Vec<String>,
+    /// What is missing, for people.
+    pub notes: Vec<String>,
 }
 
 /// Puts the walks of threads into a recording; they were made at this `time`, in ns of CLOCK_MONOTONIC.
-fn record(looked: Vec<ThreadState>, walked: Vec<Option<Walked>>, names: Vec<Name>, time: u64) -> Taken {
+pub fn record(looked: Vec<ThreadState>, walked: Vec<Option<Walked>>, names: Vec<Name>, time: u64) -> Taken {
     let mut recording = Recording { names, ..Recording::default() };
     let mut stacks = Stacks::default();
     for (thread, walked) in looked.iter().zip(walked) {
@@ -297,53 +298,6 @@ fn record(looked: Vec<ThreadState>, walked: Vec<Option<Walked>>, names: Vec<Name
         recording.samples.push(Sample { thread: index, stack, time, weight: 1, stop, kind: 1, flags });
     }
     Taken { recording, threads: looked, stopped: None, signal: None, notes: Vec::new() }
-}
-
-/// Stops the process and walks all of its threads. `None`: it has mapped other files meanwhile; with `last`, they are
-/// left out.
-fn take(pid: u32, objects: &Objects, plugins: &Plugins, last: bool) -> io::Result<Option<Taken>> {
-    let memory = Memory::of(pid);
-    threads::prefer_this_thread();
-    let stopped = Stopped::all_of(pid)?;
-    let mut notes = Vec::new();
-    if !objects.are_current(pid) {
-        if !last {
-            return Ok(None);
-        }
-        notes.push("the process loads or unloads libraries all the time: some frames may have no owner".to_owned());
-    }
-    let all: Vec<(u32, Option<bool>, Option<Registers>)> =
-        stopped.threads().map(|(tid, still)| (tid, still, still.and_then(|_| stopped.registers(tid)))).collect();
-    let mut walks = Walks::new(objects, plugins, &memory, Names::default());
-    let time = machine::monotonic();
-    let registers = all.iter().map(|(_, _, registers)| registers.as_ref());
-    let (walked, late) = within(STANDS, registers, |registers| walks.walk(registers));
-    let stood = stopped.let_go();
-    notes.extend(walks.notes().into_iter().chain(late));
-    // The process runs again: this may take a while, and holds up nobody.
-    threads::be_ordinary();
-    let mut looks = LanguageNames::default();
-    let called = walks.thread_names(&mut looks);
-    notes.extend(looks.note());
-    let name = |tid| {
-        let inner = (!called.is_empty()).then(|| waits::inner_id(pid, tid)).flatten();
-        inner.and_then(|inner| called.get(&inner)).cloned().unwrap_or_else(|| waits::name(pid, tid))
-    };
-    let looked = all.into_iter().map(|(tid, before, registers)| {
-        let doing = registers.as_ref().map(|registers| match before {
-            Some(true) => Doing::Stopped,
-            _ => doing(registers),
-        });
-        ThreadState { tid, name: name(tid), doing, registers }
-    });
-    let mut taken = record(looked.collect(), walked, walks.into_names().names, time);
-    taken.stopped = Some(stood);
-    let missed = taken.threads.iter().filter(|thread| thread.doing.is_none()).count();
-    if missed > 0 {
-        notes.push(format!("{missed} threads could not be stopped in time, and have no stack here"));
-    }
-    taken.notes.extend(notes);
-    Ok(Some(taken))
 }
 
 /// Path of the program's file.

@@ -26,7 +26,7 @@
 //!            prepared: what is known of each before it is sampled; open_files: how many are kept open
 //! offline    the walks of stacks that were copied (uu record --unwind offline)
 //! inject     a sampler that is put into a running process, and a recording by it
-//! dump       all of it together: the stacks of all threads, as a recording
+//! dump       all of it together: the stacks of all threads, as a recording; take: of a process, at one moment
 //! ```
 //!
 //! A dump's process stands still while it is walked, because interpreters change what a walk reads. So everything that
@@ -52,6 +52,7 @@ pub mod registered;
 mod sampler;
 mod single;
 mod stops;
+mod take;
 mod target;
 mod threads;
 mod waiting;

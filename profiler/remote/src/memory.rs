@@ -3,6 +3,7 @@
 use crate::core_file::CoreFile;
 use std::cell::{Cell, RefCell};
 use std::collections::hash_map::{Entry, HashMap};
+use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,6 +15,8 @@ use uunwind_elf::Image;
 
 /// At most this number of pages is read for one look at the process (64 MiB): a walk through hostile memory ends.
 const PAGES: usize = 16 * 1024;
+/// At most this number of bytes is read ahead by one system call.
+pub const AHEAD: usize = 64 * PAGE;
 /// At most this number of bytes is kept of what was read.
 const KEPT: usize = 256 * 1024;
 
@@ -56,6 +59,9 @@ pub struct Memory {
     reads_made: Cell<u64>,
     /// What is read from now on, if that is kept.
     reads: RefCell<Reads>,
+    /// The process runs again: pages that were copied are read from the copies. The others that were read meanwhile,
+    /// if so.
+    missed: RefCell<Option<BTreeSet<u64>>>,
 }
 
 impl Memory {
@@ -68,6 +74,7 @@ impl Memory {
             pages_read: Cell::default(),
             reads_made: Cell::default(),
             reads: RefCell::default(),
+            missed: RefCell::default(),
         }
     }
 
@@ -79,6 +86,7 @@ impl Memory {
             pages_read: Cell::default(),
             reads_made: Cell::default(),
             reads: RefCell::default(),
+            missed: RefCell::default(),
         }
     }
 
@@ -120,13 +128,42 @@ impl Memory {
 
     /// Forgets what was read: the process has run since then.
     pub fn forget(&self) {
+        *self.missed.borrow_mut() = None;
         self.read_anew();
         self.pages_read.set(0);
     }
 
-    /// Reads everything anew from now on. What was read so far still counts for the limit of this look.
+    /// Reads everything anew from now on. What was read so far still counts for the limit of this look. Copies stay.
     pub fn read_anew(&self) {
-        self.pages.borrow_mut().clear();
+        if self.missed.borrow().is_none() {
+            self.pages.borrow_mut().clear();
+        }
+    }
+
+    /// Copies these pages, also that they cannot be read. Neighbours take one system call.
+    pub fn copy_pages(&self, pages: &BTreeSet<u64>) {
+        let mut rest = pages.iter().copied().peekable();
+        while let Some(first) = rest.next() {
+            let mut end = first.saturating_add(PAGE as u64);
+            while let Some(next) = rest.next_if(|next| *next == end) {
+                end = next.saturating_add(PAGE as u64);
+            }
+            self.read_ahead(first, end);
+        }
+        let mut copied = self.pages.borrow_mut();
+        for page in pages {
+            copied.entry(*page).or_insert(None);
+        }
+    }
+
+    /// The process runs on: from now on, what was copied is read from the copies.
+    pub fn run_on(&self) {
+        *self.missed.borrow_mut() = Some(BTreeSet::new());
+    }
+
+    /// The pages that were read since then although there is no copy of them: what they held, no copy fits to.
+    pub fn missed(&self) -> BTreeSet<u64> {
+        self.missed.borrow().clone().unwrap_or_default()
     }
 
     /// Number of reads by readers so far.
@@ -150,7 +187,10 @@ impl Memory {
     /// Reads a range ahead with one system call, so that its pages need none of their own.
     pub fn read_ahead(&self, from: u64, to: u64) {
         let first = from & !(PAGE as u64 - 1);
-        let Some(len) = to.checked_sub(first).map(|len| (len as usize).min(64 * PAGE) & !(PAGE - 1)) else { return };
+        let Some(len) = to.checked_sub(first).map(|len| (len as usize).min(AHEAD) & !(PAGE - 1)) else { return };
+        if self.missed.borrow().is_some() {
+            return;
+        }
         let mut bytes = vec![0; len];
         let read = self.copy(first, &mut bytes);
         let mut pages = self.pages.borrow_mut();
@@ -197,6 +237,9 @@ impl Memory {
         if let Entry::Vacant(place) = pages.entry(page) {
             if !self.may_read_page() {
                 return false;
+            }
+            if let Some(missed) = &mut *self.missed.borrow_mut() {
+                missed.insert(page);
             }
             let mut bytes = Box::new([0; PAGE]);
             let whole = self.copy(page, &mut bytes[..]) == PAGE;
@@ -296,6 +339,28 @@ mod tests {
         }
         assert!(!memory.is_unchanged(&Reads::default()), "nothing was kept");
         memory.read_ahead(u64::MAX, 0);
+    }
+
+    /// What was copied is read as it was, and what was not is named.
+    #[test]
+    fn copies_stay_when_the_process_runs_on() {
+        #[repr(align(4096))]
+        struct Pages([[std::sync::atomic::AtomicU64; PAGE / 8]; 3]);
+        let zero = || std::array::from_fn(|_| std::sync::atomic::AtomicU64::new(1));
+        let words = Box::new(Pages(std::array::from_fn(|_| zero())));
+        let at = |page: usize| words.0[page].as_ptr() as u64;
+        let memory = Memory::of(std::process::id());
+        memory.copy_pages(&BTreeSet::from([at(0), at(1), 8 << 12]));
+        memory.run_on();
+        words.0.iter().for_each(|page| page[0].store(2, std::sync::atomic::Ordering::Relaxed));
+        memory.read_anew();
+        memory.read_ahead(at(0), at(2));
+        let read = |address: u64| memory.reader().word(address);
+        assert_eq!((read(at(0)), read(at(1)), read(8 << 12)), (Some(1), Some(1), None));
+        assert_eq!(memory.missed(), BTreeSet::new());
+        assert_eq!((read(at(2)), memory.missed()), (Some(2), BTreeSet::from([at(2)])));
+        memory.forget();
+        assert_eq!((read(at(0)), memory.missed()), (Some(2), BTreeSet::new()));
     }
 
     /// Whoever has all read anew, again and again, comes to an end, too.

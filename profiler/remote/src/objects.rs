@@ -106,6 +106,12 @@ impl Objects {
         object.image.contains(address).then_some((index, object))
     }
 
+    /// Whether the process can change what lies at an address: it cannot in files that are not mapped for writing.
+    pub fn may_change(&self, address: u64) -> bool {
+        let of = self.mappings.iter().find(|m| (m.start..m.end).contains(&address));
+        of.is_none_or(|m| m.inode == 0 || m.permissions.contains('w'))
+    }
+
     /// The end of the mapping that holds a process address, such as that of a stack.
     pub fn end_of_mapping(&self, address: u64) -> Option<u64> {
         self.mappings.iter().find(|m| (m.start..m.end).contains(&address)).map(|m| m.end)

@@ -83,6 +83,21 @@ impl Plugins {
         plugins
     }
 
+    /// One that is called elsewhere, and claims the object with this key.
+    #[cfg(test)]
+    pub fn of_one(foreign: Foreign, key: u64) -> Plugins {
+        let mut plugins = Plugins::open(FoundPlugins::default(), &[]);
+        plugins.names.push("test".to_owned());
+        plugins.foreign.insert(1, Box::new(foreign));
+        plugins.known.insert(key, Some(Facts { plugin: 1, words: vec![1], len: 8 }));
+        plugins
+    }
+
+    /// Whether some are called in processes of their own, which takes longer than calls in this one.
+    pub fn any_elsewhere(&self) -> bool {
+        self.foreign.values().any(|foreign| foreign.table().is_some())
+    }
+
     /// The plugin with this index, if it may be called.
     pub fn get(&self, index: u8) -> Option<&Plugin> {
         match self.foreign.get(&index) {
