@@ -1,6 +1,7 @@
 """Four threads at once, a thread that sleeps without the GIL and is sampled from outside, and a thread without
 Python."""
 
+import os
 import sys
 import threading
 import time
@@ -12,6 +13,10 @@ from snap import released, snap
 # 3.14 on `run` itself is called by way of C (`Context.run`).
 ROOT = "E{Thread._bootstrap Thread._bootstrap_inner Thread.run"
 ROOTS = [ROOT + " ", ROOT + "} E{", "E{Thread._bootstrap Thread._bootstrap_inner} E{Thread.run "]
+
+
+# The program stands still at samples, for as long as somebody looks at it.
+STANDS = "UU_TEST_STANDS" in os.environ
 
 
 def rec(n):
@@ -30,7 +35,7 @@ def sleeper(state):
     state["tid"] = threading.get_native_id()
     state["ident"] = threading.get_ident()
     state["ready"].set()
-    time.sleep(1.0)
+    time.sleep(3600.0 if STANDS else 1.0)
 
 
 def in_sleep(tid):
@@ -41,7 +46,7 @@ def in_sleep(tid):
 
 def sample_a_sleeper():
     state = {"ready": threading.Event()}
-    thread = threading.Thread(target=sleeper, args=(state,))
+    thread = threading.Thread(target=sleeper, args=(state,), daemon=STANDS)
     thread.start()
     state["ready"].wait()
     while not in_sleep(state["tid"]):
@@ -49,7 +54,8 @@ def sample_a_sleeper():
     frames = tools.frames_from(sys._current_frames()[state["ident"]])
     tools.write(frames, [root + "sleeper} ~time_sleep @libc" for root in ROOTS], 0, state["tid"])
     released.cap_other(state["tid"])
-    thread.join()
+    if not STANDS:
+        thread.join()
 
 
 def sample_a_native_thread():
