@@ -123,10 +123,10 @@ A summary goes to standard error; the program's own output is left alone.
 Ctrl-C ends the program as usual, and the recording with it. SIGTERM to uu is passed on to the program. Once the program
 has ended, either leaves the functions that are not named yet without names. With -p, either ends the recording alone.
 
-With -p, uu puts a sampler into the process and takes it out again: the program's own calls, locks and signals are left
-alone. Where that cannot be, and with --remote, -s or --mode wall, nothing enters it: a thread that has used a period of
-CPU time is stopped for its sample, mostly for less than a millisecond, if it is found running then. The summary says
-which way was taken, and why.
+With -p, uu puts a sampler into the process, and with -s into its children, and takes it out again: the program's own
+calls, locks and signals are left alone. Where that cannot be, and with --remote or --mode wall, nothing enters them: a
+thread that has used a period of CPU time is stopped for its sample, mostly for less than a millisecond, if it is found
+running then. The summary says which way was taken, and why.
 
 With --mode wall, threads that wait are sampled, too: each sample shows its thread running, or waiting and in which
 system call. Running threads sample themselves as ever. A waiting one is looked at from outside once for each call that
