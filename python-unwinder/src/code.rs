@@ -10,7 +10,7 @@
 use crate::facts::Facts;
 use crate::frame::{PyFrame, Words, OWNER_GENERATOR};
 use crate::text;
-use uunwind_core::memory::group::{Group, MEMBER_WORDS};
+use uunwind_core::memory::group::{Links, MEMBER_WORDS};
 use uunwind_core::memory::{ANSWER, KEY};
 use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::{Description, Text, View, TABLE_LIMIT, TABLE_NONE, TEXT_LIMIT};
@@ -34,7 +34,7 @@ struct Code {
     name: u32,
     /// `_co_firsttraceable`: number of the code unit at which a frame begins to run the function's own code.
     first_traceable: u32,
-    /// `ob_size`: number of its code units.
+    /// `ob_size`: number of its code units; below 2^63.
     units: u64,
 }
 
@@ -52,7 +52,7 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, frame: &PyFrame, mark: u64) -> Emi
     let Some(first) = instructions(guest, facts, frame) else {
         return Emitted::Invalid;
     };
-    let position = match code.position(frame.instruction, frame.owner, first) {
+    let position = match code.position(frame.instruction, frame.owner == OWNER_GENERATOR, first) {
         Place::At(position) => position,
         Place::Hidden => return Emitted::Done,
         Place::Outside => return Emitted::Invalid,
@@ -63,11 +63,12 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, frame: &PyFrame, mark: u64) -> Emi
     done(guest.emit(code.name, position))
 }
 
-/// Finds the code objects of a group of frames, with the offsets of [`Words`], up to the first one that is not cached.
+/// The group of frames with these words, and how their code objects are found. No answer is cached for what can be no
+/// code object.
 #[inline(always)]
-pub fn of_group(group: &mut Group<'_, '_>, view: &View, words: &Words, found: &mut [[u64; ANSWER]]) -> usize {
-    // No answer is cached for what can be no code object.
-    group.recall(Words::CODE, words.code_bits, [view.facts as u64, view.bias, 0, 0], found)
+pub fn links(view: &View, words: &Words) -> Links {
+    let rest = [view.facts as u64, view.bias, 0, 0];
+    Links { offsets: words.offsets, key: Words::CODE, mask: words.code_bits, rest }
 }
 
 /// What to emit for a frame with these words that runs a code object which was found, if it is to be emitted. `None`:
@@ -81,7 +82,7 @@ pub fn usual(
 ) -> Option<Option<[u64; 2]>> {
     let code_object = Code::of_answer(found);
     let first = (code & words.code_bits).wrapping_add(u64::from(facts.code_instructions));
-    match code_object.position(instruction, words.owner(marks), first) {
+    match code_object.position(instruction, words.is_generator(marks), first) {
         _ if marks & words.copy != 0 => None,
         Place::At(position) => Some(Some([u64::from(code_object.name), position])),
         Place::Hidden => Some(None),
@@ -108,14 +109,16 @@ impl Code {
 
     /// `first`: address of the first code unit.
     #[inline(always)]
-    fn position(&self, instruction: u64, owner: u8, first: u64) -> Place {
+    fn position(&self, instruction: u64, is_generator: bool, first: u64) -> Place {
+        const { assert!(UNIT == 2) };
         let ahead = instruction.wrapping_add(UNIT).wrapping_sub(first);
-        if !ahead.is_multiple_of(UNIT) || ahead / UNIT > self.units {
+        // In units: what is no multiple becomes a number above all of `units`.
+        let unit = ahead.rotate_right(1);
+        if unit > self.units {
             return Place::Outside;
         }
-        let begins = u64::from(self.first_traceable).wrapping_mul(UNIT);
-        let unbegun = owner != OWNER_GENERATOR && ahead < begins.wrapping_add(UNIT);
-        if unbegun || ahead == 0 {
+        let hidden = if is_generator { 0 } else { u64::from(self.first_traceable) };
+        if unit <= hidden {
             return Place::Hidden;
         }
         Place::At(ahead.wrapping_sub(UNIT))
@@ -175,15 +178,16 @@ fn recall(guest: &Guest<'_>, key: &[u64; KEY]) -> Option<Code> {
 fn look_up(guest: &Guest<'_>, facts: &Facts, key: &[u64; KEY]) -> Option<Code> {
     let [address, ..] = *key;
     let Parts { units, first_traceable, description } = &read(guest, facts, address)?;
+    let units = *units & (u64::MAX >> 1);
     let mut name = guest.find_name(address, description.fingerprint);
     if name == 0 {
         name = guest.describe(description);
     }
     if name != 0 {
-        let answer: [u64; ANSWER] = [u64::from(name) | u64::from(*first_traceable) << 32, *units];
+        let answer: [u64; ANSWER] = [u64::from(name) | u64::from(*first_traceable) << 32, units];
         guest.remember(key, &answer);
     }
-    Some(Code { name, first_traceable: *first_traceable, units: *units })
+    Some(Code { name, first_traceable: *first_traceable, units })
 }
 
 /// The parts of a code object.

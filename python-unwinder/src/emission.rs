@@ -33,7 +33,7 @@ impl Emission {
 const ASK: u32 = 256;
 
 /// Number of frames that are emitted at once.
-const RUN: usize = 8;
+const RUN: usize = 16;
 
 /// Emits the frames of a stretch, and settles what it owes if they are as they were measured. Not inlined: its
 /// stack is free for what follows it.
@@ -101,31 +101,25 @@ fn frames(guest: &Guest<'_>, facts: &Facts, way: &mut Way, count: u32) -> Emissi
     reason = "the walk's reader is borrowed: a call of the host for each frame costs more than the frame"
 )]
 fn run(guest: &Guest<'_>, facts: &Facts, way: &mut Way, most: u32) -> bool {
-    // Of each frame first what was found of its code object, then what is emitted.
     let mut emitted = [[0; 2]; RUN];
     let mut count = 0;
     let Some(words) = Words::of(facts) else { return true };
     let (mut next, mut passed, mut seen, mut last) = (way.at, 0, 0, 0);
     // SAFETY: nothing below uses the guest's host until the reader is dropped.
     if let Some(mut near) = unsafe { guest.near() } {
-        if let Some(mut group) = near.group(words.offsets, way.at, RUN.min(most as usize)) {
-            let found = code::of_group(&mut group, guest.view(), &words, &mut emitted);
-            for nth in 0..found.min(RUN) {
-                let frame = group.words(nth);
-                // Measuring would have ended at such an address.
-                if !frame[0].is_multiple_of(8) {
-                    break;
-                }
-                let Some(known) = code::usual(emitted[nth], frame, facts, &words) else { break };
-                if let Some(known) = known {
-                    emitted[count % RUN] = known;
-                    count += 1;
-                }
-                (seen, last) = (seen | last, frame[1]);
-                (next, passed) = (frame[0], passed + 1);
+        let links = code::links(guest.view(), &words);
+        (passed, next) = near.group(links, way.at, RUN.min(most as usize), |frame, found| {
+            // Measuring would have ended at such an address.
+            if !frame[0].is_multiple_of(8) {
+                return false;
             }
-        }
+            let Some(known) = code::usual(found, frame, facts, &words) else { return false };
+            emitted[count % RUN] = known.unwrap_or_default();
+            count += usize::from(known.is_some());
+            (seen, last) = (seen | last, frame[1]);
+            true
+        });
     }
-    way.pass_some(next, passed, words.marks(seen), words.marks(last));
+    way.pass_some(next, passed as u32, words.marks(seen), words.marks(last));
     count == 0 || guest.emit_all(emitted.get(..count).unwrap_or_default())
 }

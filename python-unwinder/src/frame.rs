@@ -121,6 +121,12 @@ impl Words {
         (marks >> self.owner_shift) as u8
     }
 
+    /// Whether the owner is a generator, by one frame's word.
+    #[inline(always)]
+    pub fn is_generator(&self, marks: u64) -> bool {
+        marks & 0xff << self.owner_shift == u64::from(OWNER_GENERATOR) << self.owner_shift
+    }
+
     /// Whether it is the first frame of its activation, likewise.
     #[inline(always)]
     pub fn is_entry(&self, marks: u64) -> bool {

@@ -151,7 +151,7 @@ fn process(version: &'static Version) -> Process {
     let activations: Vec<Native> = natives().into_iter().filter(|native| native.cfa - native.sp >= 0x200).collect();
     for (n, native) in activations.iter().enumerate().rev() {
         p.activate(native.cfa);
-        for call in 0..11u64 {
+        for call in 0..19u64 {
             let owner = if call == 4 && n == 1 { GENERATOR } else { THREAD };
             p.call(codes[call as usize % 5], 8 + 2 * call as i64, owner);
         }

@@ -69,43 +69,92 @@ fn is_same(member: &Member, offsets: [u64; MEMBER_WORDS], reader: &mut Reader<'_
     words.all(|(word, offset)| reader.word(member.address.wrapping_add(offset)) == Some(*word))
 }
 
-/// A group that is being written to the log of a borrowed reader.
-pub struct Group<'g, 'n> {
-    near: &'g mut Near<'n>,
-    offsets: [u32; MEMBER_WORDS],
-    header: *mut Read,
-    /// Number of structures that were read.
-    read: usize,
-    /// Of these, from the first on, those whose answers were recalled: they are logged.
-    recalled: usize,
+/// Which structures a group has, and whose answers are recalled.
+#[derive(Clone, Copy)]
+pub struct Links {
+    /// Byte offsets of a structure's words: that of the link to the next one first.
+    pub offsets: [u32; MEMBER_WORDS],
+    /// Which word is the first of an answer's key.
+    pub key: usize,
+    /// Which bits of it count.
+    pub mask: u64,
+    /// The other words of the key.
+    pub rest: [u64; KEY - 1],
 }
 
-impl<'n> Near<'n> {
-    /// Begins a group: reads structures with words at these byte offsets, from the one at `first` on, each linked to
-    /// the next by its first word: `most` of them, or up to one that is unreadable. `None`: it is not possible.
+impl Near<'_> {
+    /// Reads structures, from the one at `first` on, each linked to the next by its first word, and recalls an answer
+    /// for each: `most` of them, or up to one that is unreadable, has no cached answer, or is refused by `take`, which
+    /// is given words and answer of each. All that were taken are logged as a group, each with its answer. How many
+    /// these are, and where the next one is.
     #[inline(always)]
-    pub fn group(&mut self, offsets: [u32; MEMBER_WORDS], first: u64, most: usize) -> Option<Group<'_, 'n>> {
+    pub fn group(
+        &mut self,
+        links: Links,
+        first: u64,
+        most: usize,
+        mut take: impl FnMut([u64; MEMBER_WORDS], [u64; ANSWER]) -> bool,
+    ) -> (usize, u64) {
+        let Links { offsets, key: which, mask, rest: [second, third, fourth, fifth] } = links;
         if offsets.iter().fold(0, |all, offset| all | offset) > u32::from(u16::MAX) {
-            return None;
+            return (0, first);
         }
-        let header = self.room(1 + most * ENTRIES)?;
+        let Some(header) = self.room(1 + most * ENTRIES) else { return (0, first) };
+        let (plugin, recalled) = (self.plugin, self.reader.log.recalled);
         let mut place = header.wrapping_add(1).cast::<Member>();
-        let (mut address, mut read) = (first, 0);
-        while read < most {
-            // SAFETY: inside the room of above.
-            let member = unsafe { &mut *place };
-            if !self.read_member(address, offsets, member) {
+        // Kept here, since each answer is sought after the one before.
+        // SAFETY: checked by `Near::new`; nothing has a reference to it.
+        let (mut address, mut taken, mut last) = (first, 0, unsafe { (*recalled).last() });
+        // The structure whose answer was sought elsewhere, so that it is expected now.
+        let mut sought = None;
+        loop {
+            let mut missing = None;
+            while taken < most {
+                // SAFETY: inside the room of above.
+                let member = unsafe { &mut *place };
+                let Some(words) = self.read_member(address, offsets, member) else { break };
+                let key = [words[which % MEMBER_WORDS] & mask, second, third, fourth, fifth];
+                // SAFETY: as above.
+                let Some((answer, name)) = (unsafe { (*recalled).expected_after(last, plugin, &key) }) else {
+                    missing = Some(key);
+                    break;
+                };
+                if !take(words, answer) {
+                    break;
+                }
+                last = name.index as u64;
+                member.name = name.packed();
+                place = place.wrapping_add(1);
+                (address, taken) = (words[0], taken + 1);
+            }
+            let Some(key) = missing.filter(|_| sought != Some(taken)) else { break };
+            sought = Some(taken);
+            // SAFETY: as above.
+            unsafe { (*recalled).set_last(last) };
+            if self.search(&key).is_none() {
                 break;
             }
-            place = place.wrapping_add(1);
-            (address, read) = (member.words[0], read + 1);
         }
-        Some(Group { near: self, offsets, header, read, recalled: 0 })
+        if taken > 0 {
+            // SAFETY: as above; and the first place of the room, which `place` has left.
+            unsafe {
+                (*recalled).set_last(last);
+                header.write(Read::of_group(offsets, taken));
+            }
+            self.next = header.wrapping_add(1 + taken * ENTRIES);
+        }
+        (taken, address)
     }
 
-    /// Fills in address and words. False: a word is unreadable, and nothing that was written is of use.
+    /// Fills in address and words, and returns the words. `None`: a word is unreadable, and nothing that was written is
+    /// of use.
     #[inline(always)]
-    fn read_member(&mut self, address: u64, offsets: [u32; MEMBER_WORDS], member: &mut Member) -> bool {
+    fn read_member(
+        &mut self,
+        address: u64,
+        offsets: [u32; MEMBER_WORDS],
+        member: &mut Member,
+    ) -> Option<[u64; MEMBER_WORDS]> {
         if address >= self.limit {
             return self.read_member_slowly(address, &offsets.map(|offset| offset), member);
         }
@@ -115,81 +164,20 @@ impl<'n> Near<'n> {
         let (first, second, third, fourth) = (word(0), word(1), word(2), word(3));
         member.address = address;
         (member.words[0], member.words[1], member.words[2], member.words[3]) = (first, second, third, fourth);
-        failed == 0
+        (failed == 0).then_some([first, second, third, fourth])
     }
 
     #[cold]
     #[inline(never)]
-    fn read_member_slowly(&mut self, address: u64, offsets: &[u32; MEMBER_WORDS], member: &mut Member) -> bool {
-        let Some(words) = self.peek(address, *offsets) else { return false };
-        (member.address, member.words) = (address, words);
-        true
-    }
-}
-
-impl Group<'_, '_> {
-    /// Recalls the cached answers of the structures, up to the first one that has none. The key of an answer is the
-    /// `which`th word, of which `mask` counts, and then `rest`. Each answer is logged with the words of its structure:
-    /// both count as read. The number of `answers` that were found.
-    #[inline(always)]
-    pub fn recall(
+    fn read_member_slowly(
         &mut self,
-        which: usize,
-        mask: u64,
-        [second, third, fourth, fifth]: [u64; KEY - 1],
-        answers: &mut [[u64; ANSWER]],
-    ) -> usize {
-        let plugin = self.near.plugin;
-        let mut member = self.header.wrapping_add(1).cast::<Member>();
-        let recalled = self.near.reader.log.recalled;
-        // Kept here, since each answer is sought after the one before.
-        // SAFETY: checked by `Near::new`; nothing has a reference to it.
-        let mut last = unsafe { (*recalled).last() };
-        for place in answers.iter_mut().take(self.read) {
-            // SAFETY: it was written.
-            let (place_of_name, word) = unsafe { (&raw mut (*member).name, (*member).words[which % MEMBER_WORDS]) };
-            let key = [word & mask, second, third, fourth, fifth];
-            // SAFETY: as above.
-            let ([first, rest], name) = match unsafe { (*recalled).expected_after(last, plugin, &key) } {
-                Some(found) => found,
-                None => {
-                    // SAFETY: as above.
-                    unsafe { (*recalled).set_last(last) };
-                    let Some(found) = self.near.search(&key.map(|word| word)) else { break };
-                    found
-                }
-            };
-            last = name.index as u64;
-            // SAFETY: the member that was written.
-            unsafe { place_of_name.write(name.packed()) };
-            (place[0], place[1]) = (first, rest);
-            member = member.wrapping_add(1);
-            self.recalled += 1;
-        }
-        // SAFETY: as above.
-        unsafe { (*recalled).set_last(last) };
-        self.recalled
-    }
-
-    /// The words of a structure that was read.
-    #[inline(always)]
-    pub fn words(&self, nth: usize) -> [u64; MEMBER_WORDS] {
-        if nth >= self.read {
-            return [0; MEMBER_WORDS];
-        }
-        // SAFETY: they were written.
-        unsafe { (*self.header.wrapping_add(1).cast::<Member>().wrapping_add(nth)).words }
-    }
-}
-
-impl Drop for Group<'_, '_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        if self.recalled > 0 {
-            // SAFETY: the place that `group` has reserved.
-            unsafe { self.header.write(Read::of_group(self.offsets, self.recalled)) };
-            self.near.next = self.header.wrapping_add(1 + self.recalled * ENTRIES);
-        }
+        address: u64,
+        offsets: &[u32; MEMBER_WORDS],
+        member: &mut Member,
+    ) -> Option<[u64; MEMBER_WORDS]> {
+        let words = self.peek(address, *offsets)?;
+        (member.address, member.words) = (address, words);
+        Some(words)
     }
 }
 
@@ -207,6 +195,7 @@ mod tests {
     use super::*;
 
     const OFFSETS: [u32; MEMBER_WORDS] = [8, 64, 0, 56];
+    const LINKS: Links = Links { offsets: OFFSETS, key: 2, mask: u64::MAX, rest: [0; KEY - 1] };
     const STRUCTURE: usize = 16;
     const COUNT: usize = 6;
 
@@ -257,14 +246,14 @@ mod tests {
             self.walk(guarded, |reader, base| {
                 // SAFETY: a reader of this build, without another user while it is borrowed.
                 let mut near = unsafe { Near::new(&raw mut *reader, 1) }.expect("its log is open");
-                let mut answers = [[0; ANSWER]; COUNT];
-                let mut group = near.group(OFFSETS, base, COUNT).expect("there is room");
-                let found = group.recall(2, u64::MAX, [0; KEY - 1], &mut answers);
-                for (nth, answer) in answers.iter().enumerate().take(found) {
-                    assert_eq!(*answer, [40 + nth as u64 % 3, 0]);
-                    assert_eq!(group.words(nth)[1..], [80, 1000 + nth as u64 % 3, 7 + nth as u64]);
-                }
-                drop(group);
+                let mut nth = 0;
+                let (found, next) = near.group(LINKS, base, COUNT, |words, answer| {
+                    assert_eq!(answer, [40 + nth % 3, 0]);
+                    assert_eq!(words[1..], [80, 1000 + nth % 3, 7 + nth]);
+                    nth += 1;
+                    true
+                });
+                assert_eq!((nth, next), (found as u64, base + 8 * (STRUCTURE * found) as u64));
                 drop(near);
                 assert_eq!(reader.written(), if found == 0 { 0 } else { 1 + ENTRIES * found });
                 found
@@ -320,6 +309,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_refused_is_not_logged() {
+        for guarded in [true, false] {
+            let mut world = World::new();
+            world.answer(guarded, 3);
+            for most in 0..=COUNT {
+                let written = world.walk(guarded, |reader, base| {
+                    // SAFETY: as above.
+                    let mut near = unsafe { Near::new(&raw mut *reader, 1) }.expect("its log is open");
+                    let mut given = 0;
+                    let (taken, _) = near.group(LINKS, base, COUNT, |_, _| {
+                        given += 1;
+                        given <= most
+                    });
+                    assert_eq!((taken, given), (most, (most + 1).min(COUNT)));
+                    drop(near);
+                    reader.written()
+                });
+                assert_eq!(written, if most == 0 { 0 } else { 1 + ENTRIES * most });
+                assert_eq!(world.refuted(guarded, written), None);
+            }
+        }
+    }
+
+    #[test]
     fn a_log_without_room_is_of_no_use_and_the_group_is_read_nevertheless() {
         let mut world = World::new();
         world.answer(false, 3);
@@ -328,11 +341,8 @@ mod tests {
             assert!(reader.word(base).is_some());
             // SAFETY: as above.
             let mut near = unsafe { Near::new(&raw mut *reader, 1) }.expect("its log is open");
-            let mut answers = [[0; ANSWER]; COUNT];
-            let found =
-                near.group(OFFSETS, base, COUNT).map(|mut group| group.recall(2, !0, [0; KEY - 1], &mut answers));
-            assert_eq!(found, Some(COUNT));
-            assert!(near.group(OFFSETS, base, COUNT + 1).is_none(), "more than the whole log holds");
+            assert_eq!(near.group(LINKS, base, COUNT, |_, _| true).0, COUNT);
+            assert_eq!(near.group(LINKS, base, COUNT + 1, |_, _| true).0, 0, "more than the whole log holds");
             drop(near);
             assert!(reader.overflow());
         });

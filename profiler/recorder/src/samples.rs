@@ -152,8 +152,10 @@ impl Samples {
                 let to = caller.map_or(0, |caller| caller.to) + frame_words(frame.word) as u64;
                 let node = node(caller.map_or(0, |caller| caller.node), frame);
                 self.stack.push(Frame { words: frame, to, node });
-                *self.followers.get_mut(index)? = frame;
-                self.recent.put(frame);
+                if expected == 0 {
+                    *self.followers.get_mut(index)? = frame;
+                    self.recent.put(frame);
+                }
                 self.sum = self.sum.with(frame);
                 callers = callers.then(frame);
             }

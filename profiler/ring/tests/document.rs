@@ -93,17 +93,17 @@ fn how_samples_are_coded() {
     let text = section("Samples");
     says(&text, &format!("a table of {FOLLOWERS} frames"));
     says(&text, &format!("at least every {RESTART_EVERY}th"));
-    says(&text, &format!("modulo {FOLLOWERS}."));
     says(
         &text,
         &format!("{RESTART}: empty everything before; {STATE}: state follows; {WEIGHT}: weight follows; {GAP}: losses follow"),
     );
     // The sums, as the document has them.
-    let sum = |words: &[u64]| {
-        words.iter().fold(0u64, |s, word| (s.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    };
+    let folded = |frame: Words| frame.word ^ frame.second.rotate_left(32);
+    let mixed = |s: u64, word: u64| (s.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let (a, b) = (Words { word: 1 << 56 | 0x1234, second: 0 }, Words { word: 2 << 56 | 9, second: 5 });
-    assert_eq!(Callers(a, b).index() as u64, (sum(&[a.word, 0, b.word, 5]) >> 48) % FOLLOWERS as u64);
+    let bits = FOLLOWERS.ilog2();
+    says(&text, &format!("the upper {bits} bits"));
+    assert_eq!(Callers(a, b).index() as u64, mixed(folded(a), folded(b)) >> (64 - bits));
     let marked = Sum::default().with_shared(7).with(a).with(b);
-    assert_eq!(u64::from(marked.mark()), sum(&[!7, a.word, 0, b.word, 5]) >> 48);
+    assert_eq!(u64::from(marked.mark()), mixed(mixed(mixed(0, !7), folded(a)), folded(b)) >> 48);
 }

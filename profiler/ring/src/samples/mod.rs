@@ -51,6 +51,15 @@ pub struct Words {
     pub second: u64,
 }
 
+impl Words {
+    /// Both in one. Other frames rarely have the same: flags, kind and plugin are above a name's id, and positions are
+    /// small.
+    #[inline(always)]
+    fn folded(self) -> u64 {
+        self.word ^ self.second.rotate_left(32)
+    }
+}
+
 /// The two innermost frames so far, the outer one first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Callers(pub Words, pub Words);
@@ -64,12 +73,11 @@ impl Callers {
     /// Index of their follower in the table of [`FOLLOWERS`].
     pub fn index(self) -> usize {
         let Callers(outer, inner) = self;
-        let sum = [outer.word, outer.second, inner.word, inner.second].into_iter().fold(0, mixed);
-        (sum >> 48) as usize % FOLLOWERS
+        (mixed(outer.folded(), inner.folded()) >> (u64::BITS - FOLLOWERS.ilog2())) as usize
     }
 }
 
-/// The last frame of each kind that was not shared.
+/// The last frame of each kind that was written out: neither shared nor expected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recent {
     machine: Words,
@@ -112,7 +120,7 @@ impl Sum {
 
     /// The sum with a frame that is not shared.
     pub fn with(self, frame: Words) -> Sum {
-        Sum(mixed(mixed(self.0, frame.word), frame.second))
+        Sum(mixed(self.0, frame.folded()))
     }
 
     /// What the record's header has of it.

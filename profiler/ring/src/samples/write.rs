@@ -93,35 +93,44 @@ impl Past {
         self.head(sample, shared, restart, out);
         let (own, rest) = words.split_at_checked(words.len() - shared).unwrap_or((words, &[]));
         let mut callers = innermost(rest);
-        let (mut expected, mut end) = (0u64, own.len());
-        let (mut sum, mut recent) = (self.sum, self.recent);
+        let (mut expected, mut left) = (0u64, own);
+        let mut sum = self.sum;
         for group in (0..own.len().div_ceil(BITS)).rev() {
             let mut bits = self.begins.get(group).copied().unwrap_or(0);
             while bits != 0 {
                 let last = 63 - bits.leading_zeros();
                 bits ^= 1 << last;
-                let from = group * BITS + last as usize;
-                let frame = frame_between(own, from, end);
-                end = from;
+                let Some((before, frame)) = left.split_at_checked(group * BITS + last as usize) else { break };
+                left = before;
+                let frame = match frame {
+                    [word, second] => Words { word: *word, second: *second },
+                    [word, ..] => Words { word: *word, second: 0 },
+                    [] => Words::default(),
+                };
                 let index = callers.index();
-                let follower = self.followers.get(index).copied().unwrap_or_default();
-                if frame == follower {
+                if self.followers.get(index) == Some(&frame) {
                     expected += 1;
                 } else {
-                    out.expected(&mut expected);
-                    out.frame(frame, follower, recent.of(frame));
-                    if let Some(place) = self.followers.get_mut(index) {
-                        *place = frame;
-                    }
+                    self.unexpected(out, core::mem::take(&mut expected), frame, index);
                 }
-                recent.put(frame);
                 sum = sum.with(frame);
                 callers = callers.then(frame);
             }
         }
-        (self.sum, self.recent) = (sum, recent);
+        self.sum = sum;
         out.expected(&mut expected);
         self.keep(own, words.len());
+    }
+
+    /// Writes a frame that is not the expected one, after this number of expected ones. Not inlined: most frames are
+    /// expected, and what this needs would take their registers.
+    #[inline(never)]
+    fn unexpected(&mut self, out: &mut Out<'_>, mut expected: u64, frame: Words, index: usize) {
+        out.expected(&mut expected);
+        let Some(follower) = self.followers.get_mut(index) else { return };
+        out.frame(frame, *follower, self.recent.of(frame));
+        self.recent.put(frame);
+        *follower = frame;
     }
 
     fn restart(&mut self) {
@@ -166,10 +175,11 @@ impl Past {
         let differing = words.len() - same_at_the_end(last, words);
         let mut at = 0;
         for (group, begins) in self.begins.iter_mut().enumerate().take(differing / BITS + 1) {
-            let (mut bits, end) = (0, differing.min((group + 1) * BITS));
-            while at < end {
+            let mut bits = 0;
+            let part = words.get(..differing.min((group + 1) * BITS)).unwrap_or(&[]);
+            while let Some(word) = part.get(at) {
                 bits |= 1 << (at % BITS);
-                at += frame_words(words.get(at).copied().unwrap_or(0));
+                at += frame_words(*word);
             }
             *begins = bits;
         }
@@ -197,13 +207,6 @@ fn same_at_the_end(last: &[u64], now: &[u64]) -> usize {
     let same = blocks.take_while(|block| differ(block) == 0).count() * BLOCK;
     let (last, now) = (last.get(..len - same).unwrap_or(&[]), now.get(..len - same).unwrap_or(&[]));
     same + last.iter().rev().zip(now.iter().rev()).take_while(|(last, now)| last == now).count()
-}
-
-/// The frame whose words are those from `from` up to `end`.
-fn frame_between(words: &[u64], from: usize, end: usize) -> Words {
-    let word = words.get(from).copied().unwrap_or(0);
-    let second = if end.wrapping_sub(from) == 2 { words.get(from + 1).copied().unwrap_or(0) } else { 0 };
-    Words { word, second }
 }
 
 /// The frame whose word is the one at `at`.
