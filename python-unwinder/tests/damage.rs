@@ -1,22 +1,27 @@
-//! The overlay over damaged and random memory: it always ends, within its bounds, and never panics.
+//! The overlay over damaged and random memory: it always ends, within its bounds, and never panics; what it shows are
+//! code objects, at positions in their instructions. With UU_CAMPAIGNS=1 over a million damaged memories.
 
 mod world;
 
 use uunwind_core::walk::DEEPEST;
+use uunwind_python::facts::Facts;
 use uunwind_random::Random;
 use world::host::{loop_frame, Native, Walk};
-use world::python::{Process, ALL, CHUNK, GENERATOR, STACK, THREAD, TSTATE};
+use world::python::{Process, ALL, BIAS, CHUNK, GENERATOR, STACK, THREAD, TSTATE};
 use world::Memory;
 
 /// More words and texts than any walk may read: five words for each frame that is measured and for each that is
 /// emitted, and the names of the code objects of those that are kept.
 const READS_LIMIT: usize = DEEPEST as usize * 2 * 5 + 8192 * 20;
 
+/// Number of damaged memories of each version.
 fn rounds() -> u64 {
-    if cfg!(debug_assertions) {
-        10_000
+    if std::env::var_os("UU_CAMPAIGNS").is_some() {
+        1_000_000 / ALL.len() as u64 + 1
+    } else if cfg!(debug_assertions) {
+        3_000
     } else {
-        100_000
+        30_000
     }
 }
 
@@ -42,7 +47,22 @@ fn show(memory: &Memory, version: usize) -> (usize, usize) {
     let natives: Vec<_> = natives().into_iter().map(|native| (native, ALL[version])).collect();
     walk.show(&natives);
     assert!(walk.reads <= READS_LIMIT, "{} reads", walk.reads);
+    for (name, position) in &walk.emitted {
+        let code = walk.names[*name as u32 as usize - 1].code;
+        assert_is_in_code(memory, &ALL[version].facts, code, *position);
+    }
     (walk.emitted.len(), walk.reads)
+}
+
+/// Of what is shown this much can be told of any memory: a code object is one, and a position is in its instructions.
+fn assert_is_in_code(memory: &Memory, facts: &Facts, code: u64, position: u64) {
+    let word = |base: u64, offset: u32| memory.word(base.wrapping_add(u64::from(offset)));
+    assert_eq!(word(code, facts.object_type()), BIAS + facts.code_type, "{code:#x} is no code object");
+    let units = match facts.code_bytes {
+        0 => word(code, facts.object_header),
+        bytes => word(word(code, bytes), facts.object_header) / 2,
+    };
+    assert!(position.is_multiple_of(2) && position / 2 <= units, "{position} is not in the {units} units of {code:#x}");
 }
 
 /// Plain noise, or addresses that lead somewhere.
@@ -70,7 +90,7 @@ fn single_words_of_a_good_process_are_replaced() {
         // Only the words in use are damaged.
         let used = good.used_words();
         let mut bad = good.clone();
-        for _ in 0..rounds() / 3 {
+        for _ in 0..rounds() {
             let mut undo = Vec::new();
             for _ in 0..=random.below(3) {
                 let at = used[random.below(used.len() as u64) as usize];
@@ -93,7 +113,7 @@ fn all_memory_is_noise() {
     let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     for version in 0..ALL.len() {
         let mut memory = process(version).memory;
-        for _ in 0..rounds() / 300 {
+        for _ in 0..rounds() / 100 {
             for (_, bytes) in memory.pages().take(300) {
                 // A third of each page in each round.
                 let start = random.below(bytes.len() as u64 / 8) as usize * 8;

@@ -1,9 +1,12 @@
 //! The CPython interpreters of this machine: Debian's, pyenv's, any `python3.N` on PATH, and those of other Debian
-//! suites that `ci/interpreters` has fetched.
+//! suites that `ci/interpreters` has fetched. Versions that are asked for and missing are named as skipped, once by each
+//! file of tests: no test passes silently for want of an interpreter.
 
-use std::collections::BTreeMap;
+use crate::skips;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 /// Minor versions that the Python plugin supports, which should be tested.
 pub const SUPPORTED: std::ops::RangeInclusive<u32> = 8..=15;
@@ -34,12 +37,17 @@ impl Interpreter {
 
 /// All interpreters of a supported version, one for each real file.
 pub fn supported() -> Vec<Interpreter> {
-    all().into_iter().filter(|i| SUPPORTED.contains(&i.version.0)).collect()
+    let found: Vec<_> = all().into_iter().filter(|i| SUPPORTED.contains(&i.version.0)).collect();
+    name_missing(&found, *SUPPORTED.start());
+    found
 }
 
 /// The supported interpreters that run every test program: release builds, one for each real file.
 pub fn modern() -> Vec<Interpreter> {
-    supported().into_iter().filter(|i| i.version.0 >= MODERN && i.flags.is_empty()).collect()
+    let is_modern = |i: &Interpreter| SUPPORTED.contains(&i.version.0) && i.version.0 >= MODERN && i.flags.is_empty();
+    let found: Vec<_> = all().into_iter().filter(is_modern).collect();
+    name_missing(&found, MODERN);
+    found
 }
 
 /// The supported interpreters that are installed whole, with what makes virtual environments: not those that were
@@ -63,14 +71,17 @@ pub fn all() -> Vec<Interpreter> {
     found.into_values().collect()
 }
 
-/// The supported minor versions of which this machine has no interpreter.
-pub fn missing(have: &[Interpreter]) -> Vec<u32> {
-    SUPPORTED.filter(|minor| have.iter().all(|i| i.version.0 != *minor)).collect()
-}
-
-/// As [`missing`], of those that run every test program.
-pub fn missing_modern(have: &[Interpreter]) -> Vec<u32> {
-    missing(have).into_iter().filter(|minor| *minor >= MODERN).collect()
+/// Names the supported minor versions, from this one on, that are not among these.
+fn name_missing(found: &[Interpreter], first: u32) {
+    static NAMED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+    let tests = std::env::current_exe().ok().and_then(|path| Some(path.file_stem()?.to_str()?.to_owned()));
+    // Cargo's number of the build follows.
+    let tests = tests.as_deref().and_then(|name| name.rsplit_once('-')).map_or("tests", |(name, _)| name).to_owned();
+    for minor in SUPPORTED.filter(|minor| *minor >= first && found.iter().all(|i| i.version.0 != *minor)) {
+        if NAMED.lock().expect("no panic").insert(minor) {
+            skips::skipped(&format!("{tests} with Python 3.{minor}"), "this machine has no such interpreter");
+        }
+    }
 }
 
 fn candidates() -> Vec<PathBuf> {

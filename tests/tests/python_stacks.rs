@@ -39,9 +39,6 @@ type Check = Box<dyn Fn(&Interpreter) -> Result<(), String> + Send>;
 fn main() {
     let arguments = Arguments::from_args();
     let found = interpreters::supported();
-    for minor in interpreters::missing(&found) {
-        skips::skipped(&format!("Python stacks on 3.{minor}"), "this machine has no such interpreter");
-    }
     for minor in FREE_THREADED.filter(|minor| !found.iter().any(|i| i.version.0 == *minor && i.flags.contains('t'))) {
         skips::skipped(&format!("Python stacks on 3.{minor}t"), "this machine has no such interpreter");
     }

@@ -4,7 +4,7 @@
 use libtest_mimic::Arguments;
 use uunwind_tests::interpreters::{self, Interpreter};
 use uunwind_tests::samples::{Frame, Sample};
-use uunwind_tests::{compile, evidence, paths, skips, uu};
+use uunwind_tests::{compile, evidence, paths, uu};
 
 /// The first version in which a word of the thread's state says that it waits.
 const WAITING_IS_A_WORD: u32 = 15;
@@ -12,9 +12,6 @@ const WAITING_IS_A_WORD: u32 = 15;
 fn main() {
     let arguments = Arguments::from_args();
     let found = interpreters::supported();
-    for minor in interpreters::missing(&found) {
-        skips::skipped(&format!("the GIL of 3.{minor}"), "this machine has no such interpreter");
-    }
     let trials = found.into_iter().map(|python| {
         evidence::trial(format!("{}::holders_and_waiters", python.label), move || holders_and_waiters(&python))
     });
