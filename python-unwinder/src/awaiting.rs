@@ -298,7 +298,7 @@ fn reversed(guest: &Guest<'_>, facts: &Facts, first: u64, count: usize) -> bool 
 fn show(guest: &Guest<'_>, facts: &Facts, frame: u64) -> bool {
     let emitted = PyFrame::read(guest, facts, frame).map(|frame| code::emit(guest, facts, &frame, AWAITING));
     match emitted {
-        Some(Emitted::Done) => true,
+        Some(Emitted::Done | Emitted::Hidden) => true,
         Some(Emitted::Full) => false,
         Some(Emitted::Invalid) | None => remark(guest, "(unreadable)"),
     }

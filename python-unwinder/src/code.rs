@@ -20,8 +20,10 @@ const UNIT: u64 = 2;
 
 /// What came of emitting a frame.
 pub enum Emitted {
-    /// It was emitted, or it is a frame that CPython itself hides from tracebacks.
+    /// It was emitted.
     Done,
+    /// It is a frame that CPython itself hides from tracebacks.
+    Hidden,
     /// It is not a frame that runs a code object: the chain is torn.
     Invalid,
     /// The walk's buffer is full.
@@ -54,7 +56,7 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, frame: &PyFrame, mark: u64) -> Emi
     };
     let position = match code.position(frame.instruction, frame.owner == OWNER_GENERATOR, first) {
         Place::At(position) => position,
-        Place::Hidden => return Emitted::Done,
+        Place::Hidden => return Emitted::Hidden,
         Place::Outside => return Emitted::Invalid,
     };
     if mark != 0 {

@@ -32,6 +32,12 @@ impl Emission {
 /// Number of frames after which the host is asked again whether to leave some out.
 const ASK: u32 = 256;
 
+/// Number of frames in a row that show nothing, after which the rest of the stretch is given up. Such frames have not
+/// begun, are hidden by CPython, or are damaged; the first two come singly or in twos. They take no room of the walk's
+/// buffer, so without this limit a chain in a circle of them would be followed as far as it was measured, and each time
+/// all that names a code object would be read.
+const SHOWING_NOTHING: u32 = 16;
+
 /// Number of frames that are emitted at once.
 const RUN: usize = 16;
 
@@ -63,11 +69,18 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, stretch: &Stretch) -> Emission {
 #[inline(always)]
 fn frames(guest: &Guest<'_>, facts: &Facts, way: &mut Way, count: u32) -> Emission {
     let (mut emission, mut omitted) = (Emission::Whole, 0);
+    // Up to which frame something was shown.
+    let mut shown = 0;
     while way.frames < count {
+        if way.frames - shown > SHOWING_NOTHING {
+            return Emission::Doubtful;
+        }
         if omitted == 0 {
             let (before, before_asking) = (way.frames, ASK - 1 - way.frames % ASK);
-            if !run(guest, facts, way, before_asking.min(count - before)) {
-                return Emission::Full;
+            match run(guest, facts, way, before_asking.min(count - before)) {
+                Ok(0) => {}
+                Ok(_) => shown = way.frames,
+                Err(Full) => return Emission::Full,
             }
             let passed = way.frames - before;
             if passed > 0 && (way.frames == count || passed == RUN as u32) {
@@ -82,11 +95,12 @@ fn frames(guest: &Guest<'_>, facts: &Facts, way: &mut Way, count: u32) -> Emissi
         }
         way.pass(frame.previous, frame.marks());
         if omitted > 0 {
-            omitted -= 1;
+            (omitted, shown) = (omitted - 1, way.frames);
             continue;
         }
         match code::emit(guest, facts, &frame, 0) {
-            Emitted::Done => {}
+            Emitted::Done => shown = way.frames,
+            Emitted::Hidden => {}
             Emitted::Invalid => emission = Emission::Doubtful,
             Emitted::Full => return Emission::Full,
         }
@@ -94,16 +108,20 @@ fn frames(guest: &Guest<'_>, facts: &Facts, way: &mut Way, count: u32) -> Emissi
     emission
 }
 
-/// Emits frames of the usual kind along the way, at most `most` and at most [`RUN`]. False: the walk's buffer is full.
+/// The walk's buffer is full.
+struct Full;
+
+/// Emits frames of the usual kind along the way, at most `most` and at most [`RUN`]. How many: others were passed, too,
+/// which are hidden.
 #[inline(never)]
 #[allow(
     unsafe_code,
     reason = "the walk's reader is borrowed: a call of the host for each frame costs more than the frame"
 )]
-fn run(guest: &Guest<'_>, facts: &Facts, way: &mut Way, most: u32) -> bool {
+fn run(guest: &Guest<'_>, facts: &Facts, way: &mut Way, most: u32) -> Result<usize, Full> {
     let mut emitted = [[0; 2]; RUN];
     let mut count = 0;
-    let Some(words) = Words::of(facts) else { return true };
+    let Some(words) = Words::of(facts) else { return Ok(0) };
     let (mut next, mut passed, mut seen, mut last) = (way.at, 0, 0, 0);
     // SAFETY: nothing below uses the guest's host until the reader is dropped.
     if let Some(mut near) = unsafe { guest.near() } {
@@ -121,5 +139,9 @@ fn run(guest: &Guest<'_>, facts: &Facts, way: &mut Way, most: u32) -> bool {
         });
     }
     way.pass_some(next, passed as u32, words.marks(seen), words.marks(last));
-    count == 0 || guest.emit_all(emitted.get(..count).unwrap_or_default())
+    if count == 0 || guest.emit_all(emitted.get(..count).unwrap_or_default()) {
+        Ok(count)
+    } else {
+        Err(Full)
+    }
 }

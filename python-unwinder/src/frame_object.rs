@@ -211,7 +211,7 @@ fn emit(here: &Here<'_>, cursor: &mut Cursor, count: u32) -> u32 {
             None => continue,
         };
         match code::emit_at(here.guest, here.facts, frame.code, position) {
-            code::Emitted::Done => {}
+            code::Emitted::Done | code::Emitted::Hidden => {}
             code::Emitted::Invalid => emission = Emission::Doubtful,
             code::Emitted::Full => return OVERLAY_INTERPRETER,
         }

@@ -3,6 +3,7 @@
 
 mod world;
 
+use uunwind_core::plugin::OVERLAY_DESYNC;
 use uunwind_core::walk::DEEPEST;
 use uunwind_python::facts::Facts;
 use uunwind_random::Random;
@@ -106,6 +107,44 @@ fn single_words_of_a_good_process_are_replaced() {
         }
     }
     assert!(emitted > 0, "most damage leaves some frames");
+}
+
+#[test]
+fn a_chain_in_a_circle_that_shows_nothing_is_given_up() {
+    for (version, python) in ALL.iter().enumerate() {
+        // The undamaged process teaches where boundaries lie.
+        show(&process(version).memory, version);
+        let previous = u64::from(python.facts.frame_previous);
+        // It has not begun; it stands behind its instructions.
+        for position in [0, 200] {
+            let mut p = process(version);
+            let code = p.code("round", "/x.py", 3, 64);
+            let first = p.call(code, position, THREAD);
+            let last = (0..8).map(|_| p.call(code, position, THREAD)).last().expect("eight");
+            p.memory.put64(first + previous, last);
+            show(&p.memory, version);
+        }
+    }
+}
+
+#[test]
+fn frames_that_show_nothing_may_stand_between_any_others() {
+    for python in ALL {
+        let mut p = Process::new(python);
+        let [shown, hidden] = ["shown", "hidden"].map(|name| p.code(name, "/x.py", 3, 64));
+        let native = natives()[5];
+        p.activate(native.cfa);
+        for _ in 0..40 {
+            p.call(shown, 8, THREAD);
+            p.call(hidden, 0, THREAD);
+            p.call(hidden, 0, THREAD);
+        }
+        p.call(shown, 8, THREAD);
+        let mut walk = Walk::new(&p.memory);
+        let answer = walk.show(&[(native, python)]).remove(0);
+        assert_eq!(answer.answer & OVERLAY_DESYNC, 0);
+        assert_eq!(answer.frames.len(), 41);
+    }
 }
 
 #[test]
