@@ -50,6 +50,10 @@ def unzigzag(number):
     return (number >> 1) ^ -(number & 1)
 
 
+def in_table(address, places):
+    return (address * 0x9E3779B97F4A7C15 >> 32 & 2**32 - 1) * places >> 32
+
+
 def copies(path):
     """The copies of a recording."""
     with open(path, "rb") as file:
@@ -75,7 +79,7 @@ def sizes(copy):
         tag = tags[register // 2] >> register % 2 * 4 & 15
         at = leb(copy, at)[1] if tag == 9 else at + tag
     registers, raw, simple = at, 0, 0
-    near, place, met, last = [pc] * 8, 0, {}, pc
+    near, place, met, followers, last = [pc] * 8, 0, {}, {}, pc
     for _ in range(copy[1]):
         number, at = leb(copy, at)
         word = (sp & ~7) + 8 * unzigzag(number)
@@ -97,8 +101,11 @@ def sizes(copy):
                 simple += length(gap)
                 break
             else:
+                follower = in_table(last, 4096)
                 if low == 8:
-                    value, at = met[copy[at]], at + 1
+                    value = followers[follower]
+                elif low > 8:
+                    value, at = met[(low - 9) * 256 + copy[at]], at + 1
                 else:
                     number, at = leb(copy, at)
                     distance = unzigzag(number)
@@ -107,7 +114,8 @@ def sizes(copy):
                         near[low] = value
                     else:
                         near[place], place = value, (place + 1) % 8
-                    met[value * 0x9E3779B97F4A7C15 >> 56 & 255] = value
+                    met[in_table(value, 1536)] = value
+                followers[follower] = value
                 simple += length(2 * gap + 1) + length(zigzag(value - last))
                 last = value
             word, raw = word + 8, raw + 8

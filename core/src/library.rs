@@ -129,7 +129,7 @@ pub struct Request {
 }
 
 /// Bytes of [`CopyRequest::memory`].
-pub const COPY_MEMORY: usize = 4096;
+pub const COPY_MEMORY: usize = 48 * 1024;
 
 /// One copy of the calling thread's stack.
 #[repr(C)]

@@ -5,7 +5,7 @@ use crate::process::{self, Process};
 use crate::slots::{Buffers, Slot};
 use core::ffi::c_char;
 use core::sync::atomic::{AtomicU64, Ordering};
-use uunwind_core::library::{CopyRequest, Request, COPY_MEMORY, SAMPLED};
+use uunwind_core::library::{CopyRequest, Request, SAMPLED};
 use uunwind_core::syscall;
 use uunwind_core::walk::DEEP_WORDS;
 use uunwind_ring::layout::SAMPLE_WORDS;
@@ -17,7 +17,7 @@ use uunwind_ring::writer::RingWriter;
 const LARGEST: usize = SAMPLE_WORDS * 8;
 /// Words that are read in the time that a frame is charged with (`budget::FRAME_NS`).
 const WORDS_OF_A_FRAME: u64 = 8;
-const _: () = assert!(LARGEST <= DEEP_WORDS * 8 && COPY_MEMORY <= 4096);
+const _: () = assert!(LARGEST <= DEEP_WORDS * 8);
 
 /// End of the main thread's stack (process address), as far as frames lie there; 0: not found.
 static MAIN_END: AtomicU64 = AtomicU64::new(0);
@@ -47,7 +47,7 @@ pub unsafe fn take(process: &Process, slot: &Slot, buffers: &Buffers, request: &
     let ends = [syscall::thread_pointer(), MAIN_END.load(Ordering::Relaxed)];
     let mut copy = CopyRequest {
         request: Request { capacity: LARGEST, ..own },
-        memory: buffers.scratch,
+        memory: buffers.copy,
         ends,
         // SAFETY: the kernel's ucontext.
         alternate: unsafe { crate::signals::altstack::of_thread(slot, request.ucontext) }.into(),

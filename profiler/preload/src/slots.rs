@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! group   Slot[64], SLOT_BYTES each    | buffers of slot 0 | of slot 1 | ...
-//! buffers frames | scratch | last walk ...  | working memory (`Request::room`) | past samples
+//! buffers frames | scratch | last walk ...  | working memory (`Request::room`) | past samples | copies
 //! ```
 
 use crate::budget::Budget;
@@ -41,7 +41,8 @@ const LAST_WALK_ROOM: usize = 248 * 1024;
 /// A walk's working memory (`uunwind_core::library::Request::room`) lies at the end of these bytes.
 const ROOM_OFFSET: usize = LAST_WALK_OFFSET + LAST_WALK_ROOM - uunwind_core::library::WALK_ROOM;
 const PAST_OFFSET: usize = LAST_WALK_OFFSET + LAST_WALK_ROOM;
-const BUFFER_BYTES: usize = (PAST_OFFSET + PAST_BYTES).next_multiple_of(4096);
+const COPY_OFFSET: usize = (PAST_OFFSET + PAST_BYTES).next_multiple_of(64);
+const BUFFER_BYTES: usize = (COPY_OFFSET + uunwind_core::library::COPY_MEMORY).next_multiple_of(4096);
 const BUFFERS_OFFSET: usize = GROUP * SLOT_BYTES;
 const GROUP_BYTES: usize = BUFFERS_OFFSET + GROUP * BUFFER_BYTES;
 
@@ -103,6 +104,8 @@ pub struct Buffers {
     pub room: *mut u8,
     /// What the thread has written into its ring.
     pub past: *mut Past,
+    /// Memory for copies of its stack.
+    pub copy: *mut u8,
 }
 
 /// An entry of the table from thread pointers to slots.
@@ -227,6 +230,7 @@ impl Slot {
                 last_walk: first.add(LAST_WALK_OFFSET),
                 room: first.add(ROOM_OFFSET),
                 past: first.add(PAST_OFFSET).cast(),
+                copy: first.add(COPY_OFFSET),
             })
         }
     }

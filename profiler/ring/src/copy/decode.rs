@@ -1,6 +1,6 @@
 //! Reads a copy, whose bytes may be any: every number is checked, and no word takes less than a byte.
 
-use super::{Form, Recent, ABOVE_SP, CODE, END, LONG_GAP, MET, MORE, NEAR, PLACES, REGISTERS, SP};
+use super::{Form, Recent, ABOVE_SP, CODE, END, LONG_GAP, MET, MORE, NEAR, NEXT, REGISTERS, SP};
 use crate::numbers::{self, unzigzag};
 
 /// At most this number of stacks is in a copy.
@@ -92,14 +92,12 @@ fn words(input: &mut Input<'_>, recent: &mut Recent, start: u64, sink: &mut impl
                 sink.end(at, input.number()?.checked_sub(1));
                 return Some(());
             }
-            (true, MET) => {
-                const { assert!(PLACES == 256) };
-                recent.follow(Form::Met(input.byte()?))
-            }
-            (true, index) if usize::from(index) < NEAR => {
+            (true, NEXT) => recent.follow(Form::Next),
+            (true, page @ MET..) => recent.follow(Form::Met(usize::from(page - MET) << 8 | usize::from(input.byte()?))),
+            (true, index) => {
+                const { assert!(NEAR == NEXT as usize) };
                 recent.follow(Form::Near(index.into(), unzigzag(input.number()?)))
             }
-            _ => return None,
         };
         sink.word(at, value);
         at = at.checked_add(8)?;

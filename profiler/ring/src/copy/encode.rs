@@ -1,6 +1,6 @@
 //! Codes a copy, inside the handler: no allocation, a bounded number of bytes.
 
-use super::{Form, Recent, ABOVE_SP, CODE, END, FAR, LONG_GAP, MET, MORE, REGISTERS, SP};
+use super::{Form, Recent, ABOVE_SP, CODE, END, FAR, LONG_GAP, MET, MORE, NEXT, REGISTERS, SP};
 use crate::numbers::{self, zigzag};
 
 /// Bytes that a token takes at most, with the end of its stack after it.
@@ -83,9 +83,10 @@ impl<'a> Encoder<'a> {
     /// The next word points to code.
     pub fn code(&mut self, value: u64) {
         match self.recent.form(value) {
+            Form::Next => self.token(CODE | NEXT),
             Form::Met(place) => {
-                self.token(CODE | MET);
-                self.bytes(&[place]);
+                self.token(CODE | MET + (place >> 8) as u8);
+                self.bytes(&[place as u8]);
             }
             Form::Near(index, distance) => {
                 self.token(CODE | index as u8);

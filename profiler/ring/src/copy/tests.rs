@@ -35,6 +35,8 @@ const SP: u64 = 0x7ffd_1234_5678;
 /// A stack like those of programs: code of a few objects, frames, data.
 fn made(random: &mut Random, words: u64) -> (Vec<u8>, Head, Stacks) {
     let objects: Vec<u64> = (0..6).map(|_| 0x7f00_0000_0000 + random.next(1 << 38)).collect();
+    // As of a function that calls itself.
+    let mut again = (0..50).map(|_| objects[random.next(6) as usize] + random.next(1 << 24)).collect::<Vec<_>>();
     let mut head = Head { flags: random.next(2) as u8, pc: objects[0] + random.next(1 << 20), registers: [0; 16] };
     for register in &mut head.registers {
         *register = match random.next(5) {
@@ -52,7 +54,7 @@ fn made(random: &mut Random, words: u64) -> (Vec<u8>, Head, Stacks) {
         encoder.stack(start);
         stacks.stack(start);
         for at in (start..).step_by(8).take(words as usize) {
-            match random.next(12) {
+            match random.next(14) {
                 0 => {
                     let value = at.wrapping_add_signed(random.next(1 << 12) as i64 * 8 - (1 << 14));
                     encoder.frame(at, value);
@@ -62,6 +64,11 @@ fn made(random: &mut Random, words: u64) -> (Vec<u8>, Head, Stacks) {
                     let value = objects[random.next(6) as usize] + random.next(16) * random.next(1 << 16);
                     encoder.code(value);
                     stacks.word(at, value);
+                }
+                2 | 3 => {
+                    again.rotate_left(1);
+                    encoder.code(again[0]);
+                    stacks.word(at, again[0]);
                 }
                 _ => encoder.leave_out(),
             }
@@ -122,4 +129,26 @@ fn a_buffer_that_is_full_ends_a_stack_and_says_so() {
     let mut found = Stacks::default();
     decode(&bytes[..len], &mut found).expect("whole");
     assert_eq!((found.0[0].1.len() as u64, found.0[0].2, found.0[0].3), (words, SP + words * 8, Some(7)));
+}
+
+/// The bytes of a stack of these addresses, registers and all.
+fn length(addresses: impl Iterator<Item = u64>) -> usize {
+    let (mut bytes, mut recent) = (vec![0; 1 << 16], Recent::new(0));
+    let mut encoder = Encoder::begin(&mut bytes, &mut recent, 0, 0x7f00_0000_0000, &[0; 16]);
+    encoder.stack(0);
+    addresses.for_each(|address| encoder.code(address));
+    encoder.end(None);
+    encoder.finish()
+}
+
+#[test]
+fn an_order_that_comes_again_takes_a_byte_a_word_and_another_one_two() {
+    let mut random = Random(3);
+    // Few enough that hardly any share a place.
+    let first: Vec<u64> = (0..100).map(|_| 0x7f00_0000_0000 + random.next(1 << 26)).collect();
+    let once = length(first.iter().copied());
+    let again = length(first.iter().chain(&first).copied()) - once;
+    let backwards = length(first.iter().chain(first.iter().rev()).copied()) - once;
+    assert!((100..=110).contains(&again), "{again} bytes");
+    assert!((195..=225).contains(&backwards), "{backwards} bytes");
 }
