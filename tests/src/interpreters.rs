@@ -1,6 +1,6 @@
 //! The CPython interpreters of this machine: Debian's, pyenv's, any `python3.N` on PATH, and those of other Debian
-//! suites that `ci/interpreters` has fetched. Versions that are asked for and missing are named as skipped, once by each
-//! file of tests: no test passes silently for want of an interpreter.
+//! suites that `ci/interpreters` has fetched. Versions that are asked for and missing are named as skipped, once by
+//! each file of tests: no test passes silently for want of an interpreter.
 
 use crate::skips;
 use std::collections::{BTreeMap, BTreeSet};

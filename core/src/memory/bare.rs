@@ -76,8 +76,8 @@ impl Bare {
         unsafe { guarded::any_changed(words, count) }
     }
 
-    /// Copies `count` words from `was` to `to` with `bits` set in each, if each stands in memory, just below its address
-    /// in `above` ([`Bare::word_just_below`]). False: one does not; then an undefined number of words was copied. Each
+    /// Copies `count` words from `was` to `to` with `bits` set in each, if each stands in memory, just below its
+    /// address in `above` ([`Bare::word_just_below`]). False: one does not; then an undefined number of words was copied. Each
     /// word is read once, so that it is the one that was compared.
     ///
     /// # Safety

@@ -85,7 +85,7 @@ impl<'a> Encoder<'a> {
         match self.recent.form(value) {
             Form::Next => self.token(CODE | NEXT),
             Form::Met(place) => {
-                self.token(CODE | MET + (place >> 8) as u8);
+                self.token(CODE | (MET + (place >> 8) as u8));
                 self.bytes(&[place as u8]);
             }
             Form::Near(index, distance) => {

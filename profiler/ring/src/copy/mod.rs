@@ -35,8 +35,8 @@ const LONG_GAP: u64 = 7;
 const MORE: u8 = 8;
 /// Low bits of a code token: the address is the one that came after the same address before.
 const NEXT: u8 = 8;
-/// The first of the low bits of a code token that say that the address was met before: the difference is the higher byte
-/// of its place in the table of these, whose lower byte follows.
+/// The first of the low bits of a code token that say that the address was met before: the difference is the higher
+/// byte of its place in the table of these, whose lower byte follows.
 const MET: u8 = 9;
 /// Low bits of a code token that ends a stack.
 const END: u8 = 15;
@@ -106,7 +106,7 @@ enum Form {
 /// The place of an address in a table of this size.
 fn place(value: u64, places: usize) -> usize {
     let hash = value.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    (hash * places as u64 >> 32) as usize
+    ((hash * places as u64) >> 32) as usize
 }
 
 impl Recent {

@@ -2,16 +2,16 @@
 //! with their values, and the frame words to copy.
 //!
 //! All inputs are compared by independent loads with few branches. Nearly all of them are return addresses, of which
-//! frame words are made; so these are copied as they are compared. Rules, and the places of rbp, were evaluated when the
-//! list was made. The validity epoch follows from words too, which are among the inputs. So a stack whose innermost
+//! frame words are made; so these are copied as they are compared. Rules, and the places of rbp, were evaluated when
+//! the list was made. The validity epoch follows from words too, which are among the inputs. So a stack whose innermost
 //! frames have a [`VerifiedPrefix`] is replayed without any lookup.
 //!
 //! Why a replay is exact: the rule of a frame is a function of its pc and the validity epoch; its CFA, and the place of
 //! its return address, of the rule, sp and rbp. Step by step, `callers` has the return address, which is the next pc.
 //! `blocks` has the other inputs: the words of the epoch come first, so that any number of blocks compared from the
 //! start includes them; then, step by step, the saved rbp wherever a later CFA counts from it, and the word below rbp
-//! where it is the CFA, of a frame that has aligned its stack. If all are unchanged, so is each frame, by induction from
-//! the first. If only some steps are compared, because the buffer is short, one step more than it can hold is among
+//! where it is the CFA, of a frame that has aligned its stack. If all are unchanged, so is each frame, by induction
+//! from the first. If only some steps are compared, because the buffer is short, one step more than it can hold is among
 //! them: that there is a further frame is a part of the answer. A change writes `stamp` and the keys of `tops` last,
 //! after it has cleared them first: a capture that finds it abandoned finds no tail.
 
@@ -85,7 +85,7 @@ struct Callers {
 }
 
 impl Callers {
-    /// Writes the frame words of the first `count` callers to `words`, and with `further` only compares one caller more.
+    /// Writes the frame words of the first `count` callers to `words`, and with `further` compares one caller more.
     /// False: a pc is another one in memory now.
     ///
     /// # Safety
