@@ -77,8 +77,8 @@ impl Bare {
     }
 
     /// Copies `count` words from `was` to `to` with `bits` set in each, if each stands in memory, just below its
-    /// address in `above` ([`Bare::word_just_below`]). False: one does not; then an undefined number of words was copied. Each
-    /// word is read once, so that it is the one that was compared.
+    /// address in `above` ([`Bare::word_just_below`]). False: one does not; then an undefined number of words was
+    /// copied. Each word is read once, so that it is the one that was compared.
     ///
     /// # Safety
     /// There must be `count` words in all three places; others may write those of the first two meanwhile.

@@ -11,9 +11,9 @@
 //! `blocks` has the other inputs: the words of the epoch come first, so that any number of blocks compared from the
 //! start includes them; then, step by step, the saved rbp wherever a later CFA counts from it, and the word below rbp
 //! where it is the CFA, of a frame that has aligned its stack. If all are unchanged, so is each frame, by induction
-//! from the first. If only some steps are compared, because the buffer is short, one step more than it can hold is among
-//! them: that there is a further frame is a part of the answer. A change writes `stamp` and the keys of `tops` last,
-//! after it has cleared them first: a capture that finds it abandoned finds no tail.
+//! from the first. If only some steps are compared, because the buffer is short, one step more than it can hold is
+//! among them: that there is a further frame is a part of the answer. A change writes `stamp` and the keys of `tops`
+//! last, after it has cleared them first: a capture that finds it abandoned finds no tail.
 
 use super::dependencies::Dependencies;
 use super::prefix::{VerifiedPrefix, PREFIX_FRAMES};
