@@ -153,7 +153,8 @@ fn read(object: &Mapped<'_>, path: &Path, addresses: &[u64]) -> Result<Read, Str
     let named = catch_unwind(|| table::names(path, addresses));
     let mut named = named.unwrap_or_else(|_| Err("its symbols could not be read".to_owned()))?;
     let mini = catch_unwind(|| if lacks(&named) { mini_debug::names(path, addresses) } else { Ok(None) });
-    let unusable = mini.unwrap_or(Ok(None)).map(|found| complete(&mut named, found.unwrap_or_default())).err();
+    let mini = mini.unwrap_or_else(|_| Err("its compressed symbols could not be read".to_owned()));
+    let unusable = mini.map(|found| complete(&mut named, found.unwrap_or_default())).err();
     let separate = catch_unwind(|| separate(object, path, lacks(&named))).ok().flatten();
     if let Some(separate) = &separate {
         let found = catch_unwind(|| table::names(separate, addresses)).unwrap_or(Ok(Vec::new())).unwrap_or_default();
