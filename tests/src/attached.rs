@@ -76,6 +76,22 @@ impl Attached {
         });
     }
 
+    /// Waits until it has a sample of each of these processes.
+    #[track_caller]
+    pub fn wait_for_processes(&self, pids: &[u32]) {
+        let file = self.scratch.join("recording.uu");
+        wait_for("samples of processes", || {
+            // It may be empty still.
+            let Ok(recording) = Recording::read(&file) else { return false };
+            let of = |sample: &uunwind_recording::Sample| {
+                let thread = recording.threads.get(sample.thread as usize)?;
+                recording.processes.get(thread.process as usize).map(|process| process.pid)
+            };
+            let sampled: Vec<u32> = recording.samples.iter().filter_map(of).collect();
+            pids.iter().all(|pid| sampled.contains(pid))
+        });
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: i32) {
         // SAFETY: plain system call; the child is not waited for yet.

@@ -4,11 +4,11 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use uunwind_recording::{EndCause, Recording, FROM_INSIDE, FROM_OUTSIDE};
-use uunwind_tests::attached::{program, used_by_threads, Attached};
+use uunwind_tests::attached::{known, program, used_by_threads, Attached};
 use uunwind_tests::looks::Looks;
 use uunwind_tests::running::{wait_for, Running};
 use uunwind_tests::samples::Sample;
-use uunwind_tests::{interpreters, paths, skips};
+use uunwind_tests::{compile, interpreters, paths, process, skips, uu};
 
 /// Begins a recording of a process and its children.
 type Begin = fn(&Path, u32, &[&str]) -> Attached;
@@ -44,6 +44,7 @@ fn children_of_a_shell(name: &str, begin: Begin) -> (Recording, Vec<u32>) {
     running.say("go");
     pids.extend((0..2).map(|_| running.line().parse::<u32>().expect("a process id")));
     wait_until_used(&pids, 0.5);
+    attached.wait_for_processes(&pids);
     attached.signal(libc::SIGINT);
     let (recording, samples, summary) = attached.end();
     assert!(pids.iter().all(|pid| !Looks::of(*pid).has_sampler()), "{summary}");
@@ -91,6 +92,7 @@ fn children_of_multiprocessing(name: &str, begin: Begin) {
     running.say("more");
     let later: u32 = running.line().parse().expect("a process id");
     wait_until_used(&[there, later], 0.5);
+    attached.wait_for_processes(&[there, later]);
     attached.signal(libc::SIGINT);
     let (_, samples, summary) = attached.end();
     for pid in [there, later] {
@@ -183,6 +185,49 @@ fn children_without_a_sampler_are_named() {
     let refused = "1 children could not be recorded; the first: attached (pid ";
     assert!(summary.contains(refused) && summary.contains("--remote records such children, too"), "{summary}");
     assert_eq!(recording.end.expect("an end").cause, EndCause::ProgramEnded, "{summary}");
+}
+
+/// Children of vfork(2) run in the memory of their parent, sampler and all, until they call exec.
+#[test]
+fn children_in_their_parents_memory_are_left_alone() {
+    let scratch = paths::scratch("inject-vfork");
+    let program = compile::gcc(&scratch, "vfork_children", &["native/vfork_children.c"], &["-pthread"]);
+    let mut running = Running::ready(&mut Command::new(&program));
+    let mut attached = Attached::begin_inside(&scratch, running.pid(), &["-s"]);
+    attached.wait_for_samples_of(0);
+    // Some twenty children.
+    wait_until_used(&[running.pid()], 2.0);
+    attached.signal(libc::SIGINT);
+    let (recording, samples, summary) = attached.end();
+    assert!(recording.notes.iter().any(|note| note.starts_with(FROM_INSIDE)), "{summary}");
+    for wrong in ["stays in process", "could not be recorded", "could not be given timers"] {
+        assert!(!summary.contains(wrong), "{summary}");
+    }
+    assert!(!Looks::of(running.pid()).has_sampler());
+    let spins = |sample: &&Sample| known(sample, &["spins", "in_loop"]) == ["spins", "in_loop"];
+    assert!(samples.iter().filter(spins).count() > 50, "{summary}");
+    running.say("end");
+    assert_eq!(running.end(), Some(0));
+}
+
+/// What records a program may be a child of it.
+#[test]
+fn uu_does_not_record_itself() {
+    let scratch = paths::scratch("inject-own-parent");
+    let file = scratch.join("recording.uu");
+    let uu = uu::command(&scratch, &["version"]);
+    let script = "\"$0\" record -p $$ -s -d 1 -o \"$1\" & while kill -0 $! 2>/dev/null; do :; done; wait $!; exit $?";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).arg(uu.get_program()).arg(&file);
+    for (name, value) in uu.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    let out = process::run(&mut shell, &scratch, uu::LIMIT).expect_code(0);
+    let recording = Recording::read(&file).expect("a recording");
+    assert!(recording.notes.iter().any(|note| note.starts_with(FROM_INSIDE)), "{}", out.stderr);
 }
 
 /// A child whose program may not be read is counted as that; so is a process that becomes one.

@@ -146,7 +146,8 @@ fn exec_of_a_program_without_a_loader_ends_the_recording() {
     let attached = Attached::begin_inside(&scratch, running.pid(), &[]);
     running.say("go");
     assert_eq!(running.line(), "ready");
-    let (_, _, said) = attached.end();
+    let (recording, _, said) = attached.end();
+    assert!(recording.end.expect("an end").cpu_used > 0, "{said}");
     for part in ["the process has called exec", "no loader of glibc", "again with --remote"] {
         assert!(said.contains(part), "{part}: {said}");
     }

@@ -6,7 +6,7 @@ mod reason;
 
 use crate::machine::{cpu_of, own_thread_cpu};
 use process::list;
-pub use process::{maps, see, Id, Seen};
+pub use process::{maps, see, share_memory, Id, Seen};
 use reason::{Own, Reason};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;

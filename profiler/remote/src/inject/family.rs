@@ -1,17 +1,21 @@
 //! The processes of a recording by samplers: the one that was asked for, and with `-s` its children and theirs.
 
 use super::follow::{Common, Followed, Look};
+use super::leave::LONGEST;
 use super::registrations::registered;
 use super::threads::Threads;
 use super::{Declined, Memories};
 use crate::followed::{Known, Unseen};
+use crate::open_files;
 use crate::prepared::Image;
+use crate::refusal::is_gone;
 use crate::threads::{children, tids};
 use crate::waits;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uunwind_recorder::child::{self, wait};
 use uunwind_recorder::machine::{self, Stat};
+use uunwind_recorder::survey::share_memory;
 use uunwind_recording::EndCause;
 
 /// At most this number of processes is sampled at a time.
@@ -35,26 +39,27 @@ struct Member {
     is_young: bool,
     /// No sampler can be put in: only its children are looked for.
     is_refused: bool,
-    /// CPU time before its recording began, and by now, in ns.
+    /// CPU time before its recording began, and by now, or when it had its last sampler; in ns.
     from: u64,
     now: u64,
 }
 
 impl Member {
-    fn new(pid: u32, inside: Followed, is_whole: bool) -> Member {
+    fn new(pid: u32, inside: Followed, is_whole: bool, files: usize) -> Member {
         let now = machine::exact_cpu_of(pid).unwrap_or(0);
         let from = if is_whole { 0 } else { now };
-        let (pidfd, threads) = (child::pidfd(pid).ok(), Threads::default());
+        let (pidfd, threads) = (child::pidfd(pid).ok(), Threads::keeping(files));
         Member { pid, pidfd, inside, threads, is_new: true, is_young: true, is_refused: false, from, now }
     }
 
     fn has_ended(&self) -> bool {
         let is_ready = |fd: &OwnedFd| wait([fd.as_fd()], 0).iter().any(|ready| *ready);
-        self.pidfd.as_ref().is_some_and(is_ready) || tids(self.pid).is_err()
+        // What fails in another way, for want of files for one, says nothing about the process.
+        self.pidfd.as_ref().is_some_and(is_ready) || tids(self.pid).is_err_and(|error| is_gone(&error))
     }
 
     fn used(&self) -> u64 {
-        if self.is_refused {
+        if self.is_refused && self.inside.programs == 0 {
             0
         } else {
             self.now.saturating_sub(self.from)
@@ -100,6 +105,8 @@ pub struct Family {
     beyond: u64,
     /// When the recording began (CLOCK_MONOTONIC, ns).
     begun: u64,
+    /// Number of clocks of threads that may be kept open for each process.
+    files: usize,
     /// What people should know.
     pub notes: Vec<String>,
 }
@@ -110,15 +117,17 @@ impl Family {
     pub fn begin(pid: u32, with_children: bool, common: Common) -> Result<(Family, Memories), Declined> {
         let parent = Stat::of(pid).and_then(|stat| stat.number(4)).unwrap_or(0) as u32;
         let (first, memories) = Followed::begin(pid, (parent, 0), &common)?;
+        let files = open_files::share() / if with_children { PROCESSES } else { 1 };
         let mut family = Family {
             common,
             with_children,
-            members: vec![Member::new(pid, first, false)],
+            members: vec![Member::new(pid, first, false, files)],
             ended: Costs::default(),
             known: Known::new(PROCESSES),
             unseen: Unseen::default(),
             beyond: 0,
             begun: machine::monotonic(),
+            files,
             notes: Vec::new(),
         };
         let shared = family.common.share(&memories.session, &memories.facts);
@@ -169,11 +178,13 @@ impl Family {
         if !self.with_children {
             return;
         }
+        let began = |pid| Stat::of(pid).and_then(|stat| stat.number(22));
         let mut found = Vec::new();
         for member in &self.members {
             for child in children(member.pid) {
-                let began = |pid| Stat::of(pid).and_then(|stat| stat.number(22));
-                if !self.known.is_new(child, began) {
+                // uu itself may be a child of what it records. And a child of vfork(2) runs in its parent's memory,
+                // which has the parent's sampler, until it calls exec.
+                if child == std::process::id() || share_memory(child, member.pid) || !self.known.is_new(child, began) {
                     continue;
                 }
                 if self.members.len() + found.len() >= PROCESSES {
@@ -182,12 +193,16 @@ impl Family {
                 }
                 let image = Image::of(child);
                 let origin = if image == member.inside.image { FORKED } else { 0 };
-                found.push((child, Followed::child(child, image, (member.pid, origin))));
+                found.push((child, began(child), Followed::child(child, image, (member.pid, origin))));
             }
         }
-        for (pid, inside) in found {
+        for (pid, when, inside) in found {
             let is_whole = machine::start_of(pid) >= self.begun;
-            self.members.push(Member::new(pid, inside, is_whole));
+            let member = Member::new(pid, inside, is_whole, self.files);
+            // The id may be another process's by now: from here on it is not given away unnoticed.
+            if began(pid) == when {
+                self.members.push(member);
+            }
         }
     }
 
@@ -283,17 +298,20 @@ impl Family {
     pub fn leave(mut self) -> (Costs, Vec<String>) {
         self.drop_ended();
         let (mut costs, mut notes) = (self.ended, self.notes);
+        let deadline = Instant::now() + LONGEST;
         for mut member in self.members {
-            member.now = machine::exact_cpu_of(member.pid).map_or(member.now, |now| now.max(member.now));
+            if !member.is_refused {
+                member.now = machine::exact_cpu_of(member.pid).map_or(member.now, |now| now.max(member.now));
+            }
             member.threads.end();
             let inside = member.inside.take();
             costs.add(member);
-            notes.extend(inside.leave());
+            notes.extend(inside.leave(deadline));
         }
         notes.extend(self.unseen.notes());
         if self.beyond > 0 {
             notes.push(format!(
-                "{} children were not recorded: {PROCESSES} processes had a sampler already",
+                "{} children were not recorded: {PROCESSES} processes were recorded, or looked at, already",
                 self.beyond
             ));
         }

@@ -165,12 +165,13 @@ impl Followed {
         std::mem::replace(self, empty)
     }
 
-    /// Takes the sampler out, after the facts say that the recording is over. `None`: the process is as it was before;
+    /// Takes the sampler out, after the facts say that the recording is over, as far as that can be done by then; it is
+    /// tried once at least. `None`: the process is as it was before;
     /// otherwise what is left there, and why.
-    pub fn leave(mut self) -> Option<String> {
+    pub fn leave(mut self, deadline: Instant) -> Option<String> {
         // If it was not put in, nothing is there.
         let _ = self.wait();
-        self.injected.and_then(Injected::leave)
+        self.injected.and_then(|injected| injected.leave(deadline))
     }
 }
 

@@ -8,6 +8,7 @@ use super::borrow::{self, Borrowed, Trouble};
 use super::place::Code;
 use super::{alone, lives, with_thread, Declined, SIGNAL};
 use crate::memory::Memory;
+use crate::refusal::is_gone;
 use crate::threads::{tids, Stopped};
 use rustix::io::Errno;
 use std::io;
@@ -18,7 +19,7 @@ use uunwind_recorder::machine::Stat;
 use uunwind_ring::injected::{Control, Region, CONTROL_BYTES, MAGIC, NEW, OVER, REGIONS};
 
 /// Longest time in which a sampler is tried to be taken out.
-const LONGEST: Duration = Duration::from_secs(10);
+pub const LONGEST: Duration = Duration::from_secs(10);
 /// Longest wait for a thread to stop.
 const STOP: Duration = Duration::from_millis(200);
 
@@ -52,6 +53,11 @@ pub fn remove_left(pid: u32) -> Result<(), Declined> {
         if number(offset_of!(Control, magic)) == MAGIC {
             // This uu itself comes here when it could not finish.
             let own = recorder == std::process::id();
+            let of = number(offset_of!(Control, pid)) as u32;
+            if of != 0 && of != pid {
+                let why = format!("it has the memory of the sampler of process {of}, as a child of fork or vfork may");
+                return Err(Declined { why });
+            }
             if !own && lives(recorder, number(offset_of!(Control, recorder_began))) {
                 return Err(Declined { why: format!("uu (process {recorder}) records it already by a sampler in it") });
             }
@@ -63,7 +69,7 @@ pub fn remove_left(pid: u32) -> Result<(), Declined> {
         }
         left.control_at = control.start;
     }
-    left.remove(&code).map_err(|why| Declined { why })
+    left.remove(&code, Instant::now() + LONGEST).map_err(|why| Declined { why })
 }
 
 fn left_word(memory: &Memory, at: u64) -> u64 {
@@ -127,21 +133,22 @@ fn files(pid: u32) -> Vec<u64> {
 }
 
 impl Left {
-    /// Takes it out. Error: what is left, and why.
-    pub fn remove(self, code: &Code) -> Result<(), String> {
-        let begun = Instant::now();
-        let mut why = String::new();
-        while begun.elapsed() < LONGEST {
-            match self.try_once(code) {
+    /// Takes it out: tries it until the deadline, and once at least. Error: what is left, and why.
+    pub fn remove(self, code: &Code, deadline: Instant) -> Result<(), String> {
+        let why = loop {
+            let why = match self.try_once(code) {
                 Ok(true) => return Ok(()),
-                Ok(false) => why = "threads stood in its handler each time".to_owned(),
-                Err(trouble) => why = Declined::from(trouble).why,
-            }
-            if tids(self.pid).is_err() {
+                Ok(false) => "threads stood in its handler each time".to_owned(),
+                Err(trouble) => Declined::from(trouble).why,
+            };
+            if tids(self.pid).is_err_and(|error| is_gone(&error)) {
                 return Ok(());
             }
+            if Instant::now() >= deadline {
+                break why;
+            }
             std::thread::sleep(Duration::from_millis(1));
-        }
+        };
         Err(format!(
             "the sampler's memory stays in process {}, where nothing of it runs any more: {why}. The next uu takes it out",
             self.pid

@@ -376,7 +376,7 @@ impl Injected {
             FAILED_CALL => "the kernel refused the signal's handler".to_owned(),
             _ => "the sampler found no memory, or no block".to_owned(),
         };
-        injected.leave();
+        injected.leave(Instant::now() + leave::LONGEST);
         Err(Declined { why })
     }
 
@@ -420,15 +420,16 @@ impl Injected {
         done
     }
 
-    /// Takes the sampler out. `None`: the process is as it was before; otherwise what is left there, and why.
-    pub fn leave(self) -> Option<String> {
+    /// Takes the sampler out, as far as that can be done by then; it is tried once at least. `None`: the process is as
+    /// it was before; otherwise what is left there, and why.
+    pub fn leave(self, deadline: Instant) -> Option<String> {
         let left = leave::Left {
             pid: self.pid,
             control_at: self.control_at,
             end: self.control.get().end.load(Ordering::Relaxed),
             text: self.control.get().text,
         };
-        left.remove(&self.place.code).err()
+        left.remove(&self.place.code, deadline).err()
     }
 }
 
@@ -458,6 +459,7 @@ fn map_all(
     unsafe {
         ((*head).version, (*head).recorder) = (VERSION, own);
         (*head).recorder_began = Stat::of(own).and_then(|stat| stat.number(22)).unwrap_or(0);
+        ((*head).pid, (*head).parent) = (pid, settings.parent);
         (*head).magic = MAGIC;
     }
     let shared = libc::MAP_SHARED;
@@ -486,8 +488,7 @@ fn map_all(
     unsafe {
         (*head).text = Region { start: base + code.start, len: code.len };
         ((*head).session, (*head).facts, (*head).find_object) = (session, facts, place.find_object);
-        ((*head).program, (*head).pid, (*head).parent) = (place.program, pid, settings.parent);
-        ((*head).rate, (*head).flags) = (settings.rate, settings.flags);
+        ((*head).program, (*head).rate, (*head).flags) = (place.program, settings.rate, settings.flags);
         (*head).tsd_offset = crate::walks::TSD_OFFSET;
         (*head).end.store(base + sampler.end, Ordering::SeqCst);
     }

@@ -7,10 +7,12 @@ use super::{is_still, Opened};
 use crate::memory::Memory;
 use rustix::fs::fstat;
 use rustix::process::{pidfd_getfd, PidfdGetfdFlags};
+use std::alloc::{alloc_zeroed, handle_alloc_error, Layout};
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixDatagram;
 use uunwind_recorder::child;
 
 /// Number of files.
@@ -30,10 +32,19 @@ struct Message {
 }
 
 impl Message {
-    /// The message as it lies at this address.
-    fn at(address: u64) -> Message {
-        // SAFETY: integers and pointers only.
-        let mut message: Message = unsafe { std::mem::zeroed() };
+    /// The message as it lies at this address, or where it is made if that is 0.
+    fn at(address: u64) -> Box<Message> {
+        let layout = Layout::new::<Message>();
+        // In place, so that its padding stays zero, too.
+        // SAFETY: integers and pointers only; memory of the layout that a box of it has, if there is any.
+        let mut message = unsafe {
+            let memory = alloc_zeroed(layout);
+            if memory.is_null() {
+                handle_alloc_error(layout);
+            }
+            Box::from_raw(memory.cast::<Message>())
+        };
+        let address = if address == 0 { std::ptr::from_ref(&*message).addr() as u64 } else { address };
         let place = |offset: usize| (address + offset as u64) as *mut libc::c_void;
         message.part = libc::iovec { iov_base: place(std::mem::offset_of!(Message, byte)), iov_len: 1 };
         message.header.msg_iov = place(std::mem::offset_of!(Message, part)).cast();
@@ -44,8 +55,8 @@ impl Message {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the structure has no padding: each of its fields is a multiple of 8 bytes long, and the padding of
-        // the header's own was zeroed.
+        // SAFETY: each of its fields is a multiple of 8 bytes long, and the padding inside of the header was zeroed
+        // where the value lies: [`Message::at`] has not moved it.
         unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Message>()) }
     }
 }
@@ -62,7 +73,10 @@ pub fn pass(thread: &mut Borrowed<'_>, pid: u32, files: [BorrowedFd<'_>; FILES])
     let [a, b, c, d, e, f, g, h] = pair;
     let ends = [[a, b, c, d], [e, f, g, h]].map(|end| u64::from(u32::from_ne_bytes(end)));
     let known = ends.map(|end| which(pid, end).map(|file| (end, file)));
-    let passed = exchange(thread, pid, ends, files);
+    let passed = match known {
+        [Some(own), Some(other)] => exchange(thread, pid, [own, other], files),
+        _ => Err(wrong()),
+    };
     for end in known.into_iter().flatten().filter(|end| is_still(pid, *end)) {
         let _ = thread.call(libc::SYS_close, [end.0, 0, 0, 0, 0, 0]);
     }
@@ -73,20 +87,33 @@ fn wrong() -> Trouble {
     Trouble::Failed(io::Error::other("it has not got the sampler's files"))
 }
 
-/// Which file a number there is of.
+/// Which socket a number there is of. `None`: it is of none.
 fn which(pid: u32, fd: u64) -> Option<(u64, u64)> {
     let file = std::fs::metadata(format!("/proc/{pid}/fd/{fd}")).ok()?;
-    Some((file.dev(), file.ino()))
+    file.file_type().is_socket().then(|| (file.dev(), file.ino()))
+}
+
+/// Whether a socket is an end of a pair: of the kind that is made here, connected, and without names.
+fn is_unnamed(socket: &OwnedFd) -> io::Result<bool> {
+    let socket = UnixDatagram::from(socket.try_clone()?);
+    let is_datagram = rustix::net::sockopt::socket_type(&socket)? == rustix::net::SocketType::DGRAM;
+    Ok(is_datagram && socket.local_addr()?.is_unnamed() && socket.peer_addr()?.is_unnamed())
 }
 
 fn exchange(
     thread: &mut Borrowed<'_>,
     pid: u32,
-    [own, other]: [u64; 2],
+    [own, (other, _)]: [Opened; 2],
     files: [BorrowedFd<'_>; FILES],
 ) -> Result<[Opened; FILES], Trouble> {
-    let socket = pidfd_getfd(child::pidfd(pid)?, i32::try_from(own).map_err(|_| wrong())?, PidfdGetfdFlags::empty());
-    send(&socket.map_err(io::Error::from)?, files)?;
+    let number = i32::try_from(own.0).map_err(|_| wrong())?;
+    let socket = pidfd_getfd(child::pidfd(pid)?, number, PidfdGetfdFlags::empty()).map_err(io::Error::from)?;
+    // Another thread there may have put a file of the program's in its place, which gets nothing of uu's.
+    let stat = fstat(&socket).map_err(io::Error::from)?;
+    if (stat.st_dev, stat.st_ino) != own.1 || !is_unnamed(&socket)? {
+        return Err(wrong());
+    }
+    send(&socket, files)?;
     let at = thread.put(&[])?;
     thread.put(Message::at(at).bytes())?;
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
@@ -120,9 +147,7 @@ fn exchange(
 
 /// Sends files through a socket, without waiting.
 fn send(socket: &OwnedFd, files: [BorrowedFd<'_>; FILES]) -> io::Result<()> {
-    // SAFETY: integers and pointers only.
-    let mut message: Box<Message> = Box::new(unsafe { std::mem::zeroed() });
-    *message = Message::at(std::ptr::from_mut::<Message>(&mut message).addr() as u64);
+    let mut message = Message::at(0);
     message.header.msg_controllen = MESSAGE;
     message.head.cmsg_len = MESSAGE;
     (message.head.cmsg_level, message.head.cmsg_type) = (libc::SOL_SOCKET, libc::SCM_RIGHTS);
@@ -142,7 +167,6 @@ mod tests {
     use super::*;
     use rustix::fs::{memfd_create, MemfdFlags};
     use std::os::fd::{AsFd, FromRawFd};
-    use std::os::unix::net::UnixDatagram;
 
     /// What is sent is received by the message that a process would use.
     #[test]
@@ -150,9 +174,7 @@ mod tests {
         let (one, other) = UnixDatagram::pair().expect("sockets");
         let files = [c"a", c"b", c"c"].map(|name| memfd_create(name, MemfdFlags::CLOEXEC).expect("memfd"));
         send(&OwnedFd::from(one), files.each_ref().map(AsFd::as_fd)).expect("sent");
-        // SAFETY: integers and pointers only.
-        let mut got: Box<Message> = Box::new(unsafe { std::mem::zeroed() });
-        *got = Message::at(std::ptr::from_mut::<Message>(&mut got).addr() as u64);
+        let mut got = Message::at(0);
         // SAFETY: the message, and what it points to, live during the call.
         let read = unsafe { libc::recvmsg(other.as_raw_fd(), &raw mut got.header, libc::MSG_DONTWAIT) };
         assert_eq!((read, got.head.cmsg_len), (1, MESSAGE));

@@ -393,16 +393,17 @@ mod tests {
                 std::thread::yield_now();
             }
             let order = in_order(pid);
+            // Before anything is asserted: the threads would wait for an hour.
+            for (_, pair) in &calls {
+                // SAFETY: a plain system call, which ends the others'.
+                unsafe { libc::shutdown(pair[0].as_raw_fd(), libc::SHUT_RDWR) };
+            }
             let place = |call: i64| {
                 let tid = tids.iter().find(|(of, _)| *of == call).map(|(_, tid)| *tid);
                 order.iter().position(|other| Some(*other) == tid)
             };
             for (call, _) in calls.iter().skip(1) {
                 assert!(place(libc::SYS_read) < place(*call), "{call}");
-            }
-            for (_, pair) in &calls {
-                // SAFETY: a plain system call, which ends the others'.
-                unsafe { libc::shutdown(pair[0].as_raw_fd(), libc::SHUT_RDWR) };
             }
         });
     }

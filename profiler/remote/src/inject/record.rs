@@ -111,7 +111,7 @@ pub fn record(
             if let Some(cause) = family.look(new) {
                 break cause;
             }
-            next = now + THREADS.max(now.elapsed() * SHARE);
+            next = now + THREADS.max(now.elapsed() * SHARE).min(SECOND);
         }
         if attach.duration.is_some_and(|duration| start.elapsed() >= duration) {
             break EndCause::Duration;

@@ -22,6 +22,8 @@ pub struct Threads {
     blocking: u32,
     /// Threads that got no timer.
     refused: u32,
+    /// At most this number of their clocks is kept open; others are opened at each look.
+    kept: usize,
 }
 
 struct Known {
@@ -36,9 +38,14 @@ struct Known {
 }
 
 impl Threads {
+    /// None so far, and at most this number of their clocks kept open.
+    pub fn keeping(kept: usize) -> Threads {
+        Threads { kept, ..Threads::default() }
+    }
+
     /// Arms threads that were there at the last look already; with `all`, new ones, too.
     pub fn look(&mut self, pid: u32, injected: &mut Injected, all: bool) -> Result<(), Trouble> {
-        let now = tids(pid).unwrap_or_default();
+        let Ok(now) = tids(pid) else { return Ok(()) };
         let mut new = Vec::new();
         for tid in &now {
             if let Some(known) = self.known.get_mut(tid) {
@@ -49,7 +56,7 @@ impl Threads {
                 }
                 continue;
             }
-            let clock = Clock::of(pid, *tid, self.known.len() < 256).ok();
+            let clock = Clock::of(pid, *tid, self.known.len() < self.kept).ok();
             let used = clock.as_ref().and_then(Clock::used).unwrap_or(0);
             let inner = place::inner_id(pid, *tid);
             self.known.insert(*tid, Known { inner, clock, from: used, used, armed: false, blocked: 0 });
