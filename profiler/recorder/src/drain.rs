@@ -24,7 +24,7 @@ use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 use uunwind_recording::{Name, Object, Sample, Thread, Writer};
-use uunwind_ring::layout::{BLOCKS, ENDED_THREAD, FREE, LIVE_PROCESS, LIVE_THREAD, RING_BYTES};
+use uunwind_ring::layout::{BLOCKS, ENDED_THREAD, FORKED, FREE, LIVE_PROCESS, LIVE_THREAD, RING_BYTES};
 use uunwind_ring::record::{RecordHeader, SampleKind, SAMPLE_LOCK_SHIFT};
 use uunwind_ring::samples::Sample as RingSample;
 
@@ -34,8 +34,6 @@ const _: () = assert!(Sample::LOCK_SHIFT == SAMPLE_LOCK_SHIFT);
 /// Frames of a thread that are decoded in one pass, at most: ten milliseconds' worth of the deepest stacks at 20 kHz.
 /// Few bytes can stand for many frames.
 const FRAMES: u64 = 1 << 20;
-/// Origin of a process that was forked (docs/recording-format.md).
-const FORKED: u32 = 1;
 
 /// The state of a recording in progress, on which each pass works.
 pub struct Drain {

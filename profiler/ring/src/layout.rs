@@ -58,6 +58,8 @@ pub const LIVE_PROCESS: u32 = 2;
 pub const LIVE_THREAD: u32 = 3;
 /// Block state: a thread block whose thread has ended; the recorder drains and frees it.
 pub const ENDED_THREAD: u32 = 4;
+/// [`ProcessBlock::origin`] of a process that was forked; others are 0.
+pub const FORKED: u32 = 1;
 
 /// First page of the session.
 #[repr(C)]

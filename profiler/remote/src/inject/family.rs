@@ -17,6 +17,7 @@ use uunwind_recorder::child::{self, wait};
 use uunwind_recorder::machine::{self, Stat};
 use uunwind_recorder::survey::share_memory;
 use uunwind_recording::EndCause;
+use uunwind_ring::layout::FORKED;
 
 /// At most this number of processes is sampled at a time.
 pub const PROCESSES: usize = 256;
@@ -24,8 +25,6 @@ pub const PROCESSES: usize = 256;
 const DEPTH: usize = 16;
 /// Samplers are put into at most this number of processes at a time.
 const COMING: usize = 4;
-/// `ProcessBlock::origin` of a process that was forked.
-const FORKED: u32 = 1;
 
 /// A process that is looked at.
 struct Member {
