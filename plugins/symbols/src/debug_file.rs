@@ -120,14 +120,7 @@ fn ask(client: &Path, build_id: &[u8], patience: Duration) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const SOURCE: &str = "static __attribute__((noinline)) int hidden(int x) { return x * 7 % 5; }\n\
-                          int main(int c, char **v) { return hidden(c); }\n";
-
-    fn run(folder: &Path, line: &str) {
-        let done = Command::new("sh").args(["-ec", line]).current_dir(folder).status();
-        assert!(done.is_ok_and(|status| status.success()), "{line}");
-    }
+    use crate::tests::{run, SOURCE};
 
     /// A stripped program and its debug file, beside it; with a build-id or without.
     fn stripped(test: &str, id: &str, debug: &str) -> PathBuf {

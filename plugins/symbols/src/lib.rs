@@ -277,3 +277,19 @@ fn entry(symbol: Symbol, table: table::Named, debug: Option<Symbol>) -> Symbol {
 fn place(info: Option<&CodeInfo<'_>>) -> (String, u32) {
     info.map_or((String::new(), 0), |i| (i.to_path().to_string_lossy().into_owned(), i.line.unwrap_or(0)))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    /// A program with a function that only a symbol names.
+    pub const SOURCE: &str = "static __attribute__((noinline)) int hidden(int x) { return x * 7 % 5; }\n\
+                          int main(int c, char **v) { return hidden(c); }\n";
+
+    /// Runs a line of the shell in a folder.
+    pub fn run(folder: &Path, line: &str) {
+        let done = Command::new("sh").args(["-ec", line]).current_dir(folder).status();
+        assert!(done.is_ok_and(|status| status.success()), "{line}");
+    }
+}

@@ -48,16 +48,8 @@ fn decompressed(data: &[u8]) -> Result<Vec<u8>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::{run, SOURCE};
     use std::path::PathBuf;
-    use std::process::Command;
-
-    const SOURCE: &str = "static __attribute__((noinline)) int hidden(int x) { return x * 7 % 5; }\n\
-                          int main(int c, char **v) { return hidden(c); }\n";
-
-    fn run(folder: &Path, line: &str) {
-        let done = Command::new("sh").args(["-ec", line]).current_dir(folder).status();
-        assert!(done.is_ok_and(|status| status.success()), "{line}");
-    }
 
     /// A stripped program whose section has what this command writes, and the file address of its hidden function, by
     /// nm.
