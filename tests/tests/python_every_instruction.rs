@@ -2,7 +2,8 @@
 //! of this machine, and under its JIT: each stack ends, is one that a profile function sees, in that order, or is
 //! marked as doubtful. With UU_CAMPAIGNS=1 at every instruction; UU_STRIDE sets another distance.
 //!
-//! Besides, at random moments: for a second on two versions, or on all of them for UU_RANDOM_SECONDS.
+//! Besides, at random moments: for a second on two versions, or on all of them for UU_RANDOM_SECONDS. Each signal that was
+//! sent is a sample then, or is counted as one that came inside another sample's walk.
 
 use libtest_mimic::Arguments;
 use std::collections::{BTreeMap, HashSet};
@@ -12,7 +13,8 @@ use std::process::Command;
 use uunwind_tests::interpreters::{self, Interpreter};
 use uunwind_tests::lua_steps::ring;
 use uunwind_tests::samples::{parse, Frame, Sample};
-use uunwind_tests::{compile, evidence, paths, process, uu};
+use uunwind_tests::uu::{self, Recording};
+use uunwind_tests::{compile, evidence, paths, process};
 
 /// Functions as `name:first line`, innermost first.
 type Stack = Vec<String>;
@@ -50,9 +52,12 @@ fn main() {
 const RANDOM: [u32; 2] = [11, 12];
 /// Mean distance of such samples, in ns.
 const RANDOM_NS: &str = "100000";
+/// Length of one recording of those, in seconds: the reports of longer ones take gigabytes.
+const PART: u32 = 30;
 
-fn random_seconds() -> Option<String> {
-    std::env::var("UU_RANDOM_SECONDS").ok()
+fn random_seconds() -> Option<u32> {
+    let seconds = std::env::var("UU_RANDOM_SECONDS").ok()?;
+    Some(seconds.parse().expect("UU_RANDOM_SECONDS is a number"))
 }
 
 /// What a profile function sees: the stacks at each call and return, in order.
@@ -64,14 +69,14 @@ fn traced(python: &Interpreter, source: &Path, scratch: &Path) -> Vec<Stack> {
     trace
 }
 
-/// The samples of the program's own signals, in order, and how many it says that it has sent.
+/// The samples of the program's own signals, in order; how many it says that it has sent, and the recording.
 fn sampled(
     python: &Interpreter,
     scratch: &Path,
     program: &[&OsStr],
     jit: bool,
     look: &mut dyn FnMut(&Sample),
-) -> Result<usize, String> {
+) -> Result<(usize, Recording), String> {
     let library = compile::shared(scratch, "libevery.so", &["python/every.c"]);
     let program = [&[python.path.as_os_str()], program].concat();
     let environment = |command: &mut Command| {
@@ -85,19 +90,36 @@ fn sampled(
         samples.iter().filter(|sample| sample.kind == "explicit").for_each(&mut *look);
     });
     let text = &recording.outcome.stdout;
-    text.split_once(' ').and_then(|(sent, _)| sent.parse().ok()).ok_or(format!("printed {text:?}"))
+    let sent = text.split_once(' ').and_then(|(sent, _)| sent.parse().ok()).ok_or(format!("printed {text:?}"))?;
+    Ok((sent, recording))
+}
+
+/// Number of samples that the recording counts as dropped because they came inside another sample's walk.
+fn nested(recording: &Recording) -> usize {
+    let recording = uunwind_recording::Recording::read(&recording.file).expect("a recording");
+    recording.counters.iter().map(|(_, counters)| counters.nested as usize).sum()
+}
+
+fn at_random(python: &Interpreter) -> Result<(), String> {
+    let mut left = random_seconds().unwrap_or(1);
+    while left > 0 {
+        let seconds = left.min(PART);
+        at_random_for(python, seconds)?;
+        left -= seconds;
+    }
+    Ok(())
 }
 
 /// Each whole stack that is not marked is one that a profile function sees. The order is not looked at: the program
 /// goes through all of them again and again.
-fn at_random(python: &Interpreter) -> Result<(), String> {
+fn at_random_for(python: &Interpreter, seconds: u32) -> Result<(), String> {
     let scratch = paths::scratch(&format!("random-{}", python.label));
     let source = paths::source("python/every.py");
     let known: HashSet<Stack> = traced(python, &source, &scratch).into_iter().collect();
-    let seconds = random_seconds().unwrap_or("1".to_owned());
     let (mut samples, mut doubtful, mut wrong) = (0, 0, None);
-    let program = [source.as_os_str(), seconds.as_ref(), RANDOM_NS.as_ref()];
-    let sent = sampled(python, &scratch, &program, false, &mut |sample| {
+    let time = seconds.to_string();
+    let program = [source.as_os_str(), time.as_ref(), RANDOM_NS.as_ref()];
+    let (sent, recording) = sampled(python, &scratch, &program, false, &mut |sample| {
         samples += 1;
         if sample.flags.contains("desync") || !sample.complete() {
             doubtful += 1;
@@ -109,12 +131,19 @@ fn at_random(python: &Interpreter) -> Result<(), String> {
             wrong.get_or_insert_with(|| format!("{stack:?} is no stack of the program\n{}", sample.text()));
         }
     })?;
-    eprintln!("{}: {samples} samples of {sent} at random, {doubtful} doubtful", python.label);
+    let nested = nested(&recording);
+    eprintln!("{}: {samples} samples of {sent} at random, {nested} inside walks, {doubtful} doubtful", python.label);
+    // The program sends none while the last one is pending. A tick of the timer, one a second, can still merge with one,
+    // or come inside a walk itself.
+    let ticks = 2 + seconds as usize;
     match wrong {
         Some(wrong) => Err(wrong),
         None if samples < LEAST => Err(format!("{samples} samples of {sent} arrived")),
+        None if sent.abs_diff(samples + nested) > ticks => {
+            Err(format!("{samples} samples of {sent} arrived, {nested} are counted as dropped inside a walk"))
+        }
         None if doubtful * DOUBTFUL > samples => Err(format!("{doubtful} of {samples} stacks are doubtful")),
-        None => Ok(()),
+        None => std::fs::remove_dir_all(&scratch).map_err(|e| e.to_string()),
     }
 }
 
@@ -129,7 +158,7 @@ fn every_instruction(python: &Interpreter, jit: bool) -> Result<(), String> {
     let mut seen =
         Seen { trace: &trace, at: 0, samples: 0, in_jit: 0, begins_late, doubtful: BTreeMap::new(), wrong: None };
     let program = [source.as_os_str(), stride.as_ref()];
-    let sent = sampled(python, &scratch, &program, jit, &mut |sample| seen.look(sample))?;
+    let (sent, _) = sampled(python, &scratch, &program, jit, &mut |sample| seen.look(sample))?;
     let doubtful: usize = seen.doubtful.values().sum();
     let Seen { samples, in_jit, doubtful: why, .. } = &seen;
     eprintln!("{}: {samples} samples, {in_jit} in the JIT's code, {doubtful} doubtful: {why:?}", python.label);
