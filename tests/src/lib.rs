@@ -10,6 +10,7 @@ pub mod call_graph;
 pub mod cfi_oracle;
 pub mod chance;
 pub mod compile;
+pub mod cores;
 pub mod crash_report;
 pub mod dumps;
 pub mod evidence;

@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// How memory is read in the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,28 +69,43 @@ fn objects() -> &'static Objects {
 }
 
 /// Runs a program that sends itself SIGPROF where it is to be sampled (`targets/python/cap.c`). With
-/// [`standing::VARIABLE`], each of these samples is compared with what `uu dump -p` finds at the same moment.
+/// [`standing::VARIABLE`], each of these samples is compared with what `uu dump` finds at the same moment.
 pub fn explicit(
     scratch: &Path,
     reads: Reads,
     configure: impl FnOnce(&mut Command),
     program: &[&OsStr],
 ) -> Result<Walked, String> {
-    let (objects, standing) = (objects(), Standing::wanted());
-    let walk = || {
-        let configure = |command: &mut Command| {
-            configure(command);
-            command.env("LD_PRELOAD", &objects.walks);
-            standing.iter().for_each(|standing| standing.configure(command));
-        };
-        run(scratch, reads, configure, program)
-    };
-    let Some(standing) = &standing else { return walk() };
-    let (walked, dumped) = standing.run(walk);
+    let mut command = command(scratch, reads, objects().walks.as_os_str(), configure, program)?;
+    let Some(standing) = Standing::wanted() else { return run(scratch, &mut command, uu::LIMIT) };
+    let (walked, (live, cores)) = looked_at(scratch, &mut command, &standing)?;
+    println!("from outside: {live} stacks, and {cores} in core files, are those that {program:?} has found itself");
+    Ok(walked)
+}
+
+/// As [`explicit`], with looks at each of the samples for which the program stands. Returns how many stacks of the
+/// process and of core files are equal to the program's own.
+pub fn standing(
+    scratch: &Path,
+    configure: impl FnOnce(&mut Command),
+    program: &[&OsStr],
+    standing: &Standing,
+) -> Result<(usize, usize), String> {
+    let mut command = command(scratch, Reads::Guarded, objects().walks.as_os_str(), configure, program)?;
+    looked_at(scratch, &mut command, standing).map(|(_, equal)| equal)
+}
+
+fn looked_at(scratch: &Path, command: &mut Command, standing: &Standing) -> Result<(Walked, (usize, usize)), String> {
+    standing.configure(command);
+    let plugins = command.get_envs().find(|(name, _)| *name == "UU_PLUGINS").and_then(|(_, value)| value);
+    // It waits for the looks most of the time.
+    let (walked, dumped) = standing.run(plugins.map(OsStr::to_owned), || run(scratch, command, uu::LIMIT * 10));
     let walked = walked?;
     let equal = standing::compare(&walked.samples, &dumped)?;
-    println!("from outside: {equal} stacks are those that {program:?} has found itself");
-    Ok(walked)
+    if equal.0 == 0 {
+        return Err("it has never stood still, so nothing was compared".into());
+    }
+    Ok((walked, equal))
 }
 
 /// Runs a program under a storm of 10,000 signals a second. An error if the handler calls malloc(3), takes a lock, or
@@ -102,32 +118,35 @@ pub fn storm(
 ) -> Result<Walked, String> {
     let objects = objects();
     let preload = [objects.watch.as_os_str(), objects.walks.as_os_str()].join(OsStr::new(":"));
-    run(
-        scratch,
-        reads,
-        |command| {
-            configure(command);
-            command.env("LD_PRELOAD", preload).env("UU_TEST_STORM", "1");
-        },
-        program,
-    )
+    let mut command = command(scratch, reads, &preload, configure, program)?;
+    run(scratch, command.env("UU_TEST_STORM", "1"), uu::LIMIT)
 }
 
-fn run(
+fn command(
     scratch: &Path,
     reads: Reads,
+    preload: &OsStr,
     configure: impl FnOnce(&mut Command),
     program: &[&OsStr],
-) -> Result<Walked, String> {
+) -> Result<Command, String> {
     let [file, arguments @ ..] = program else { return Err("no program".into()) };
-    let samples = scratch.join("samples");
     let mut command = Command::new(file);
-    command.args(arguments).env("XDG_CACHE_HOME", &objects().cache).env("UU_TEST_SAMPLES", &samples);
+    command.args(arguments).env("XDG_CACHE_HOME", &objects().cache).env("UU_TEST_SAMPLES", samples_in(scratch));
     if reads == Reads::Guarded {
         command.env("UU_TEST_HANDLE_FAULTS", "1");
     }
     configure(&mut command);
-    let outcome = process::run(&mut command, scratch, uu::LIMIT);
+    command.env("LD_PRELOAD", preload);
+    Ok(command)
+}
+
+fn samples_in(scratch: &Path) -> PathBuf {
+    scratch.join("samples")
+}
+
+fn run(scratch: &Path, command: &mut Command, limit: Duration) -> Result<Walked, String> {
+    let samples = samples_in(scratch);
+    let outcome = process::run(command, scratch, limit);
     if outcome.code() != 0 {
         return Err(outcome.text());
     }

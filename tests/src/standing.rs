@@ -1,12 +1,13 @@
 //! Programs that stand still in the handler in which they have just walked their own stack
-//! (`targets/native/walk_samples.c`), while `uu dump -p` walks it from outside: both must be the same.
+//! (`targets/native/walk_samples.c`), while `uu dump -p` walks it from outside, and gdb writes a core file for
+//! `uu dump CORE`: all must be the same.
 
 use crate::dumps::threads;
 use crate::samples::{Frame, Sample, KEPT};
-use crate::{paths, process, uu};
+use crate::{cores, paths, process, uu};
 use serde_json::Value;
 use std::collections::HashMap;
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The variable that asks for it, with the number of samples of a program at which it stands: the first ones, and fewer
-/// and fewer of the later ones.
+/// and fewer of the later ones. Of every fourth there is a core file, too.
 pub const VARIABLE: &str = "UU_DUMPS";
 
 /// What is written when the program has ended.
@@ -24,16 +25,29 @@ const END: &str = "end\n";
 pub struct Standing {
     asks: PathBuf,
     answers: PathBuf,
-    most: String,
+    most: u32,
+    each_core: usize,
 }
 
-/// What was found of a sample: its number, and the thread in a dump; or why there is none.
-type Dumped = (usize, Result<Value, String>);
+/// What was found of a sample.
+pub struct Dumped {
+    /// The sample's number.
+    sample: usize,
+    /// Whether it was found in a core file.
+    is_core: bool,
+    /// The thread, or why there is none.
+    thread: Result<Value, String>,
+}
 
 impl Standing {
     /// `None`: it is not asked for.
     pub fn wanted() -> Option<Standing> {
         let most = std::env::var(VARIABLE).ok()?;
+        Some(Standing::at(most.parse().unwrap_or_else(|_| panic!("{VARIABLE} is {most:?}")), 4))
+    }
+
+    /// At so many samples at most; of every such one a core file is written, too, if there is a gcore.
+    pub fn at(most: u32, each_core: usize) -> Standing {
         let scratch = paths::scratch("standing");
         let pipe = |name: &str| {
             let path = scratch.join(name);
@@ -42,24 +56,28 @@ impl Standing {
             assert_eq!(unsafe { libc::mkfifo(text.as_ptr(), 0o600) }, 0, "{}", path.display());
             path
         };
-        Some(Standing { asks: pipe("asks"), answers: pipe("answers"), most })
+        Standing { asks: pipe("asks"), answers: pipe("answers"), most, each_core }
     }
 
     /// Has a program stand still.
     pub fn configure(&self, command: &mut Command) {
-        command.env("UU_TEST_ASKS", &self.asks).env("UU_TEST_ANSWERS", &self.answers).env("UU_TEST_STANDS", &self.most);
+        command
+            .env("UU_TEST_ASKS", &self.asks)
+            .env("UU_TEST_ANSWERS", &self.answers)
+            .env("UU_TEST_STANDS", self.most.to_string());
     }
 
-    /// Runs a program, and looks at it whenever it stands still.
-    pub fn run<T>(&self, program: impl FnOnce() -> T) -> (T, Vec<Dumped>) {
+    /// Runs a program, and looks at it whenever it stands still, with these plugins.
+    pub fn run<T>(&self, plugins: Option<OsString>, program: impl FnOnce() -> T) -> (T, Vec<Dumped>) {
         // Not the program's folder, in which its output is.
-        let scratch = self.asks.parent().expect("a folder");
+        let look = Look { scratch: self.asks.parent().expect("a folder"), plugins };
+        let each_core = if cores::has_gcore() { self.each_core } else { usize::MAX };
         // Both ends, so that neither side waits for the other one to open it.
         let open = |path: &Path| File::options().read(true).write(true).open(path).expect("a pipe");
         let (asks, answers) = (open(&self.asks), open(&self.answers));
         std::thread::scope(|scope| {
             let lines = BufReader::new(asks.try_clone().expect("a descriptor")).lines();
-            let looks = scope.spawn(move || looks(lines.map_while(Result::ok), &answers, scratch));
+            let looks = scope.spawn(move || look.all(lines.map_while(Result::ok), &answers, each_core));
             let outcome = program();
             (&asks).write_all(END.as_bytes()).expect("the looker reads");
             (outcome, looks.join().expect("the looker"))
@@ -67,35 +85,50 @@ impl Standing {
     }
 }
 
-fn looks(lines: impl Iterator<Item = String>, mut answers: &File, scratch: &Path) -> Vec<Dumped> {
-    let mut found = Vec::new();
-    for line in lines.take_while(|line| line != END.trim_end()) {
-        let numbers: Vec<u32> = line.split(' ').map(|word| word.parse().expect("a number")).collect();
-        let [pid, tid, sample] = numbers[..] else { panic!("{line}") };
-        found.push((sample as usize, dump(scratch, pid, tid)));
-        answers.write_all(b"x").expect("the program reads");
-    }
-    found
+/// How a program is looked at.
+struct Look<'s> {
+    scratch: &'s Path,
+    plugins: Option<OsString>,
 }
 
-fn dump(scratch: &Path, pid: u32, tid: u32) -> Result<Value, String> {
-    let mut command = uu::command(scratch, &["dump", "--json", "--native-frames", "show", "-p"]);
-    let out = process::run(command.arg(pid.to_string()), scratch, uu::LIMIT);
-    if out.code() != 0 {
-        return Err(out.text());
+impl Look<'_> {
+    fn all(&self, lines: impl Iterator<Item = String>, mut answers: &File, each_core: usize) -> Vec<Dumped> {
+        let mut found = Vec::new();
+        for (index, line) in lines.take_while(|line| line != END.trim_end()).enumerate() {
+            let numbers: Vec<u32> = line.split(' ').map(|word| word.parse().expect("a number")).collect();
+            let [pid, tid, sample] = numbers[..] else { panic!("{line}") };
+            let mut add = |is_core, thread| found.push(Dumped { sample: sample as usize, is_core, thread });
+            add(false, self.dump(tid, |command| command.arg("-p").arg(pid.to_string())));
+            let core = index.is_multiple_of(each_core).then(|| cores::gcore(pid, self.scratch));
+            answers.write_all(b"x").expect("the program reads");
+            let Some(core) = core else { continue };
+            add(true, core.clone().and_then(|core| self.dump(tid, |command| command.arg(core))));
+            core.iter().for_each(|core| std::fs::remove_file(core).expect("a core file"));
+        }
+        found
     }
-    let dump: Value = serde_json::from_str(&out.stdout).map_err(|why| format!("{why}: {}", out.text()))?;
-    let thread = threads(&dump).iter().find(|thread| thread["tid"] == tid);
-    thread.cloned().ok_or_else(|| format!("no thread {tid} in {dump:#}"))
+
+    fn dump(&self, tid: u32, of: impl FnOnce(&mut Command) -> &mut Command) -> Result<Value, String> {
+        let mut command = uu::command(self.scratch, &["dump", "--json", "--native-frames", "show"]);
+        command.envs(self.plugins.iter().map(|plugins| ("UU_PLUGINS", plugins)));
+        let out = process::run(of(&mut command), self.scratch, uu::LIMIT);
+        if out.code() != 0 {
+            return Err(out.text());
+        }
+        let dump: Value = serde_json::from_str(&out.stdout).map_err(|why| format!("{why}: {}", out.text()))?;
+        let thread = threads(&dump).iter().find(|thread| thread["tid"] == tid);
+        thread.cloned().ok_or_else(|| format!("no thread {tid} in {dump:#}"))
+    }
 }
 
-/// Compares what was found with the samples that the program has taken of itself. Returns how many are equal; or what
-/// is not.
-pub fn compare(samples: &[Sample], dumped: &[Dumped]) -> Result<usize, String> {
-    for (number, dump) in dumped {
+/// Compares what was found with the samples that the program has taken of itself. Returns how many are equal, of the
+/// process and of core files; or what is not.
+pub fn compare(samples: &[Sample], dumped: &[Dumped]) -> Result<(usize, usize), String> {
+    for Dumped { sample: number, is_core, thread } in dumped {
         let sample = samples.get(*number).ok_or_else(|| format!("no sample {number}"))?;
-        let thread = dump.as_ref().map_err(|why| format!("sample {number}: {why}"))?;
-        let differs = |why: &str| format!("sample {number}: {why}\n{}\nfrom outside:\n{thread:#}", sample.text());
+        let what = format!("sample {number}{}", if *is_core { " in a core file" } else { "" });
+        let thread = thread.as_ref().map_err(|why| format!("{what}: {why}"))?;
+        let differs = |why: &str| format!("{what}: {why}\n{}\nfrom outside:\n{thread:#}", sample.text());
         let frames = thread["frames"].as_array().expect("frames");
         // The handler, and the code that returns from it.
         let handler = frames.iter().position(|frame| frame["function"] == "handler");
@@ -126,6 +159,11 @@ pub fn compare(samples: &[Sample], dumped: &[Dumped]) -> Result<usize, String> {
                 let is_there = outside["kind"] == "native" || outside["address"] == *address;
                 is_there.then(|| of_dump(outside))
             }
+            // A plugin may have lines outside of handlers only.
+            Frame::Other { name, file, line: 0, .. } => {
+                let is_same = outside["function"] == **name && outside["file"] == **file;
+                is_same.then(|| of_dump(outside))
+            }
             _ => None,
         };
         let unknown: Vec<Option<String>> = all.iter().zip(&outside).map(of_unknown).collect();
@@ -143,7 +181,8 @@ pub fn compare(samples: &[Sample], dumped: &[Dumped]) -> Result<usize, String> {
             return Err(differs("one is complete, and one is not"));
         }
     }
-    Ok(dumped.len())
+    let cores = dumped.iter().filter(|dumped| dumped.is_core).count();
+    Ok((dumped.len() - cores, cores))
 }
 
 /// A frame, as a dump and a sample have it: nothing of an address of the process, which a dump does not show.

@@ -13,7 +13,7 @@ use uunwind_remote::{dump_core, CoreFile, DumpError, Plugins, Search};
 use uunwind_tables_build::Cache;
 use uunwind_tests::dumps::{expect_names, functions, threads};
 use uunwind_tests::running::{all_sleep, Running};
-use uunwind_tests::{compile, interpreters, lua, luajit, paths, process, registered, skips, uu};
+use uunwind_tests::{compile, cores, interpreters, lua, luajit, paths, process, registered, skips, uu};
 
 /// Who writes a core file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +31,7 @@ fn writers() -> Vec<Writer> {
     } else {
         skips::skipped("core files of the kernel", &format!("kernel.core_pattern is {}", pattern.trim()));
     }
-    if Command::new("gcore").arg("-h").output().is_ok() {
+    if cores::has_gcore() {
         found.push(Writer::Gdb);
     } else {
         skips::skipped("core files of gdb", "gcore is not installed");
@@ -66,17 +66,8 @@ fn core_of(running: &mut Running, writer: Writer, folder: &Path) -> Option<PathB
             Some(core.expect("a core file in the working directory"))
         }
         Writer::Gdb => {
-            let pid = running.pid().to_string();
-            let mut gcore = Command::new("gcore");
-            let out = process::run(gcore.arg("-o").arg(folder.join("gdb")).arg(&pid), folder, uu::LIMIT).expect_code(0);
-            // The vsyscall page cannot be read by anybody. Stacks with guard pages of MADV_GUARD_INSTALL (glibc 2.42)
-            // can, in parts, which gdb does not try.
-            let lost = |line: &str| line.contains("Memory read failed") && !line.contains("0xffffffffff600000");
-            if let Some(line) = out.stderr.lines().chain(out.stdout.lines()).find(|line| lost(line)) {
-                skips::skipped("a core file of gdb", line);
-                return None;
-            }
-            Some(folder.join(format!("gdb.{pid}")))
+            let core = cores::gcore(running.pid(), folder);
+            core.map_err(|lost| skips::skipped("a core file of gdb", &lost)).ok()
         }
     }
 }
