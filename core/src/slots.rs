@@ -285,15 +285,15 @@ impl Slots {
         self.search(tp, |slot| slot.tid.load(Ordering::Relaxed) == tid)
     }
 
-    /// As [`Slots::current`], where that takes no system call and no look at more than the first level; else `None`.
+    /// As [`Slots::current`], where that takes no system call and a look at two slots only; else `None`.
     #[inline(always)]
     pub fn current_near(&self) -> Option<&Slot> {
         let tp = syscall::thread_pointer();
         let tid = self.tid_in_tcb(tp)?;
-        match search(self.levels.first(), tp, |slot| slot.tid.load(Ordering::Relaxed) == tid) {
-            Search::Found(slot) => Some(slot),
-            Search::Nowhere | Search::Further => None,
-        }
+        let is_it =
+            |slot: &&Slot| slot.thread_pointer.load(Ordering::Relaxed) == tp && slot.tid.load(Ordering::Relaxed) == tid;
+        let mut probes = self.levels.first().probes(tp);
+        probes.next().filter(is_it).or_else(|| probes.next().filter(is_it))
     }
 
     /// Calls a function with each slot of the calling thread: it has several where a handler interrupted a claim and

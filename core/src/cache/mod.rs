@@ -21,7 +21,7 @@
 //! | plugins' answers | [`answers`] | plugin, five words, every word read | validity epoch and words | inside the last walk | 256 answers | with the last walk |
 //! | step cache: last captured steps | [`steps`] | pc, sp | validity epoch, and one word a step | thread (slot) | 2 halves of 512 steps | no |
 //! | verified tail | `steps::tail` | pc and sp of its first frame | its words, those of the validity epoch among them | inside the steps | one, 512 frames | no |
-//! | verified prefixes | `steps::prefix` | pc, sp, and rbp where it counts | its words; the reply's size, for one capacity | inside the tail | four, 8 frames each | no |
+//! | verified prefixes | `steps::prefix` | pc, sp, and rbp where it counts | its words; the reply, for the capacities that it serves | inside the tail | four, 8 frames each | no |
 //!
 //! Others lie beside what they belong to: the objects by page ([`crate::objects`]), the windows by pc
 //! ([`crate::registry`]), the names that a recorder has received (`profiler/ring`), and what the library keeps for

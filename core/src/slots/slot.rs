@@ -16,17 +16,21 @@ const SAME_EPOCH: u32 = 8;
 
 /// The slot. Its own thread alone uses it, and a handler that interrupts leaves it as it was: so plain loads and stores
 /// suffice, but for the mark, which writers of the registry read; `thread_pointer` and `tid`, by which threads claim
-/// slots; the holders, which tasks may contend for that share a thread pointer; and the ticks, which are counted.
+/// slots; the holders, which tasks may contend for that share a thread pointer; and the ticks, which are counted. What a
+/// replay reads of it lies in one cache line, which other threads do not write.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct Slot {
     /// Thread pointer of the owner; `NEVER` or `GIVEN_BACK`: the slot is free.
     pub(super) thread_pointer: AtomicU64,
     /// Thread id of the owner.
     pub(super) tid: AtomicU32,
-    /// Which capture uses `step_cache`.
-    pub step_cache_holder: Holder,
     /// Non-zero while the thread is inside a walk.
     busy: AtomicU32,
+    /// The owner's cached steps, used by captures; null: none yet.
+    pub step_cache: AtomicPtr<StepCache>,
+    /// Which capture uses `step_cache`.
+    pub step_cache_holder: Holder,
     /// Stack pointer at the walk's entry.
     walk_sp: AtomicU64,
     /// Address of the [`Stake`] of the walk, if it is a capture; 0: it is the sampler's.
@@ -40,8 +44,6 @@ pub struct Slot {
     epoch: AtomicU64,
     /// Address of the head of the thread's list of interpreted frames, if it publishes one; 0: it does not.
     pub(super) published: AtomicU64,
-    /// The owner's cached steps, used by captures; null: none yet.
-    pub step_cache: AtomicPtr<StepCache>,
     /// Where a sampler's walk that faults or does not end continues.
     pub recovery: Recovery,
     /// Which whole walk of the program's own (`uu_walk`) uses `walk_memory` and `own_recovery`.

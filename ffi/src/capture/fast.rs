@@ -33,19 +33,19 @@ pub(super) unsafe extern "C" fn replay(
     }
     // SAFETY: the C caller passes `capacity` words.
     let words = unsafe { core::slice::from_raw_parts_mut(frames, capacity) };
-    let top = if ucontext.is_null() {
-        // SAFETY: the assembly passes its own stack.
-        Top { pc: unsafe { returns.read() }, exact: false, sp: returns as u64 + 8, fp }
-    } else {
-        // SAFETY: the C caller passes null, or the ucontext that its signal handler got.
-        unsafe { Top::interrupted(ucontext) }
-    };
     let mut capture = || {
         let slot = SLOTS.current_near()?;
         let steps = step_caches::get(slot)?;
         let look = slot.is_idle().then(|| slot.step_cache_holder.look())??;
         // SAFETY: steps are cached only where faults are handled, and they stay handled.
         let bare = unsafe { Bare::new(true)? };
+        let top = if ucontext.is_null() {
+            // SAFETY: the assembly passes its own stack.
+            Top { pc: unsafe { returns.read() }, exact: false, sp: returns as u64 + 8, fp }
+        } else {
+            // SAFETY: the C caller passes null, or the ucontext that its signal handler got.
+            unsafe { Top::interrupted(ucontext) }
+        };
         steps.replay(top, bare, words).filter(|_| look.was_clear())
     };
     let Some((count, reason)) = capture() else { return NOT_CAPTURED };

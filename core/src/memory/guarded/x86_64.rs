@@ -2,7 +2,7 @@
 
 use super::Words;
 use crate::memory::group::{Member, MEMBER_WORDS};
-use core::arch::x86_64::_mm_set1_epi64x;
+use core::arch::x86_64::{__m128i, _mm_cmpeq_epi32, _mm_movemask_epi8, _mm_set1_epi64x, _mm_setzero_si128};
 
 /// Whether the time stamp counter is readable: a process may forbid it to itself
 /// ([PR_SET_TSC](https://man7.org/linux/man-pages/man2/PR_SET_TSC.2const.html); strict seccomp(2) does), and then the
@@ -149,7 +149,8 @@ pub(in crate::memory) unsafe fn any_changed(words: *const Words, count: usize) -
 
 /// Copies `count` words from `was` to `to` with `bits` set in each, if they are the same in memory: each just below its
 /// address in `above`. False: one is not, or is unreadable; then an undefined number of words was copied. Two words are
-/// compared at once, and what is copied is what was compared, which takes two loads and a half for each word.
+/// compared at once, and what is copied is what was compared, which takes two loads and a half for each word. It begins
+/// with the first words, whose places do not depend on the count, and looks at the differences of all at the end.
 ///
 /// # Safety
 /// There must be `count` words, at least 8, in all three places; others may write those of the first two meanwhile.
@@ -161,42 +162,35 @@ pub(in crate::memory) unsafe fn copy_same(
     count: usize,
     bits: u64,
 ) -> bool {
-    let (above, was, to) = (above.wrapping_add(count), was.wrapping_add(count), to.wrapping_add(count));
-    let left: isize;
-    // A pair: `at` is the place of its first word, as bytes from the end.
+    let (at, differences): (usize, __m128i);
+    // A pair: `at` is the place of its first word, in bytes.
     macro_rules! pair {
-        ($at:literal $next:literal $first:literal $second:literal $differences:literal) => {
+        ($at:literal $next:literal $first:literal $second:literal) => {
             concat!(
-                concat!("mov {a}, [{above} + {at} + ", $at, "]\n"),
-                concat!("mov {b}, [{above} + {at} + ", $next, "]\n"),
-                concat!($first, ": movq ", $differences, ", qword ptr [{a} - 8]\n"),
-                concat!($second, ": movhps ", $differences, ", qword ptr [{b} - 8]\n"),
+                concat!("mov {address}, [{above} + {at} + ", $at, "]\n"),
+                concat!($first, ": movq {now}, qword ptr [{address} - 8]\n"),
+                concat!("mov {address}, [{above} + {at} + ", $next, "]\n"),
+                concat!($second, ": movhps {now}, qword ptr [{address} - 8]\n"),
                 concat!("movups {words}, [{was} + {at} + ", $at, "]\n"),
-                concat!("pxor ", $differences, ", {words}\n"),
+                "pxor {now}, {words}\n",
                 "por {words}, {bits}\n",
-                concat!("movups [{to} + {at} + ", $at, "], {words}")
+                concat!("movups [{to} + {at} + ", $at, "], {words}\n"),
+                "por {differences}, {now}"
             )
         };
     }
     // SAFETY: it reads and writes what the caller guarantees; otherwise as for `load`.
     unsafe {
         core::arch::asm!(
-            "pxor {zero}, {zero}",
             // Eight at once: the first time some of those that follow as well, so that there is no rest.
             "2:",
-            pair!("0" "8" "40" "41" "{one}"),
-            pair!("16" "24" "42" "43" "{other}"),
-            "por {one}, {other}",
-            pair!("32" "40" "44" "45" "{other}"),
-            "por {one}, {other}",
-            pair!("48" "56" "46" "47" "{other}"),
-            "por {one}, {other}",
-            "pcmpeqd {one}, {zero}",
-            "pmovmskb {a:e}, {one}",
-            "cmp {a:e}, 0xffff",
-            "jne 5f",
+            pair!("0" "8" "40" "41"),
+            pair!("16" "24" "42" "43"),
+            pair!("32" "40" "44" "45"),
+            pair!("48" "56" "46" "47"),
             "add {at}, {step}",
             "mov {step:e}, 64",
+            "cmp {at}, {end}",
             "jne 2b",
             "5:",
             fixup!("40b", "5b"),
@@ -207,22 +201,23 @@ pub(in crate::memory) unsafe fn copy_same(
             fixup!("45b", "5b"),
             fixup!("46b", "5b"),
             fixup!("47b", "5b"),
-            at = inout(reg) (count as isize).wrapping_mul(-8) => left,
+            at = inout(reg) 0usize => at,
             step = inout(reg) (count.wrapping_sub(1) & 7) * 8 + 8 => _,
+            end = in(reg) count * 8,
             above = in(reg) above,
             was = in(reg) was,
             to = in(reg) to,
-            a = out(reg) _,
-            b = out(reg) _,
+            address = out(reg) _,
+            now = out(xmm_reg) _,
             words = out(xmm_reg) _,
-            one = out(xmm_reg) _,
-            other = out(xmm_reg) _,
-            zero = out(xmm_reg) _,
+            differences = inout(xmm_reg) _mm_setzero_si128() => differences,
             bits = in(xmm_reg) _mm_set1_epi64x(bits as i64),
             options(nostack)
         );
     }
-    left == 0
+    // SAFETY: every x86-64 has these instructions.
+    let equal = unsafe { _mm_movemask_epi8(_mm_cmpeq_epi32(differences, _mm_setzero_si128())) };
+    at == count * 8 && equal == 0xffff
 }
 
 /// How many of these structures, from the first on, have the same words as before: those at these offsets from each.

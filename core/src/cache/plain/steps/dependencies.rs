@@ -5,6 +5,15 @@ use crate::cache::short::{Short, LOST, RBP_FIELD};
 use crate::memory::guarded::Words;
 use crate::regs::{UCONTEXT_FP, UCONTEXT_SP};
 
+/// Stores the word just below an address and its value after the first `count` ones. `None`: there is no room.
+pub(super) fn put(blocks: &mut [Words], count: usize, (above, was): (u64, u64)) -> Option<()> {
+    let (block, place) = (blocks.get_mut(count / Words::COUNT)?, count % Words::COUNT);
+    // The rest of the block repeats this word, so that a whole block can be compared.
+    block.above.get_mut(place..)?.fill(above);
+    block.was.get_mut(place..)?.fill(was);
+    Some(())
+}
+
 /// Where rbp of the current frame is.
 enum Rbp {
     /// In the register: no frame so far has saved it.
@@ -33,10 +42,7 @@ impl Dependencies<'_> {
 
     /// Adds the word just below the process address `above`, whose value is `was`. `None`: there is no room.
     pub(super) fn on(&mut self, above: u64, was: u64) -> Option<()> {
-        let (block, place) = (self.blocks.get_mut(self.count / Words::COUNT)?, self.count % Words::COUNT);
-        // The rest of the block repeats this word, so that a whole block can be compared.
-        block.above.get_mut(place..)?.fill(above);
-        block.was.get_mut(place..)?.fill(was);
+        put(self.blocks, self.count, (above, was))?;
         self.count += 1;
         Some(())
     }

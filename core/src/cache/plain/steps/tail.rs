@@ -16,7 +16,7 @@
 //! last, after it has cleared them first: a capture that finds it abandoned finds no tail.
 
 use super::dependencies::Dependencies;
-use super::prefix::{VerifiedPrefix, PREFIX_FRAMES};
+use super::prefix::{FromTail, VerifiedPrefix, PREFIX_FRAMES};
 use super::{Step, STEPS};
 use crate::cache::query::{At, Validity, EXACT_KEY};
 use crate::frame::{user_word, FLAG_EXACT};
@@ -53,8 +53,10 @@ pub(super) struct VerifiedTail {
     next: usize,
     /// The validity epoch; 0: there is no tail.
     stamp: u64,
-    /// The innermost frame of the tail. Its own frame word is the first of `words`.
+    /// The innermost frame of the tail.
     first: At,
+    /// Its frame word.
+    word: u64,
     /// rbp of the first frame; 0: no step depends on it.
     fp: u64,
     /// The frame from which on the cached steps were valid at the last capture ([`VerifiedTail::observe`]).
@@ -143,6 +145,7 @@ impl VerifiedTail {
             next: 0,
             stamp: 0,
             first: At::NOWHERE,
+            word: 0,
             fp: 0,
             observed: At::NOWHERE,
             steps: 0,
@@ -169,7 +172,7 @@ impl VerifiedTail {
     /// The whole stack from `top` (keyed) with rbp `fp`: the number of words and the reason why they end. `None`: there
     /// is no valid prefix for this top, or no precomputed reply for this capacity; without `ANY` only the first prefix
     /// for this top is looked at, which takes least time where it is the only one. If someone has written the tail
-    /// meanwhile, the answer is void. Each number is read once, so that it is the one that was checked.
+    /// meanwhile, the answer is void.
     ///
     /// # Safety
     /// `tail` must point to one, which others may write meanwhile.
@@ -181,53 +184,55 @@ impl VerifiedTail {
         bare: Bare,
         words: &mut [u64],
     ) -> Option<(usize, StopReason)> {
-        // SAFETY: the caller guarantees the structure. The index is below PREFIXES, the number of blocks at most
-        // BLOCKS, that of callers below STEPS, or STEPS with no further one, and the words written are at most the
-        // caller's.
+        // SAFETY: the caller guarantees the structure; each index is below PREFIXES.
         unsafe {
             let place = |index: usize| (&raw const (*tail).tops).cast::<At>().add(index).read_volatile();
-            let is_it = |index: &usize| {
-                place(*index) == top && (!ANY || VerifiedTail::prefix_holds(tail, *index, fp, bare, words.len()))
-            };
-            let index = (0..PREFIXES).find(is_it)?;
-            if !ANY && !VerifiedTail::prefix_holds(tail, index, fp, bare, words.len()) {
-                return None;
+            let mut indices = (0..PREFIXES).filter(|index| place(*index) == top);
+            if ANY {
+                indices.find_map(|index| VerifiedTail::replay_prefix(tail, index, fp, bare, words))
+            } else {
+                indices.next().and_then(|index| VerifiedTail::replay_prefix(tail, index, fp, bare, words))
             }
+        }
+    }
+
+    /// The same, by the prefix at this index. The reply is read once, so that all its numbers are those that were
+    /// stored together: [`VerifiedTail::prepare_for_capacity`] has checked them.
+    ///
+    /// # Safety
+    /// As [`VerifiedTail::replay_from_top`]; there must be such a prefix.
+    #[inline(always)]
+    unsafe fn replay_prefix(
+        tail: *const VerifiedTail,
+        index: usize,
+        fp: u64,
+        bare: Bare,
+        words: &mut [u64],
+    ) -> Option<(usize, StopReason)> {
+        // SAFETY: the caller guarantees the structure. A reply that serves the buffer has at most its words, at least
+        // AT_ONCE of which are callers, and at most STEPS; and each of its numbers of blocks is at most what is there.
+        unsafe {
             let prefix = (&raw const (*tail).prefixes).cast::<VerifiedPrefix>().add(index);
-            let blocks = (&raw const (*prefix).tail_blocks).read_volatile();
-            if blocks > BLOCKS || bare.any_changed_from((&raw const (*tail).blocks).cast(), blocks) {
-                return None;
-            }
-            let own = (&raw const (*prefix).count).read_volatile();
-            let callers = (&raw const (*prefix).tail_callers).read_volatile();
-            let ends = (&raw const (*prefix).ends).read_volatile();
-            let count = own.wrapping_add(1).wrapping_add(callers);
-            if own > PREFIX_FRAMES || !(AT_ONCE..STEPS + usize::from(ends)).contains(&callers) || count > words.len() {
+            let reply = (&raw const (*prefix).reply).read_volatile();
+            let was = (&raw const (*prefix).fp).read_volatile();
+            if !reply.serves(words.len())
+                || (was != 0 && was != fp)
+                || bare.any_changed_from((&raw const (*prefix).inputs).cast(), reply.blocks())
+                || bare.any_changed_from((&raw const (*tail).blocks).cast(), reply.tail_blocks())
+            {
                 return None;
             }
             // Copies a constant number of words, which may be more than the prefix has; the tail's words overwrite the
             // rest. There are at least as many of those.
             copy_at_once((&raw const (*prefix).words).cast(), words.as_mut_ptr());
-            let first = words.as_mut_ptr().add(own);
-            first.write(user_word((&raw const (*tail).first.pc).read_volatile()));
-            if !Callers::copy(&raw const (*tail).callers, callers, !ends, bare, first.add(1)) {
+            let first = words.as_mut_ptr().add(reply.own());
+            first.write((&raw const (*tail).word).read_volatile());
+            let callers = reply.words().wrapping_sub(reply.own() + 1);
+            core::hint::assert_unchecked(callers >= AT_ONCE);
+            if !Callers::copy(&raw const (*tail).callers, callers, false, bare, first.add(1)) {
                 return None;
             }
-            Some((count, if ends { StopReason::Complete } else { StopReason::BufferFull }))
-        }
-    }
-
-    /// Whether the prefix at this index holds, with rbp `fp`, and has a reply for this capacity.
-    ///
-    /// # Safety
-    /// As [`VerifiedTail::replay_from_top`]; there must be such a prefix.
-    #[inline(always)]
-    unsafe fn prefix_holds(tail: *const VerifiedTail, index: usize, fp: u64, bare: Bare, capacity: usize) -> bool {
-        // SAFETY: passed on.
-        unsafe {
-            let prefix = (&raw const (*tail).prefixes).cast::<VerifiedPrefix>().add(index);
-            (&raw const (*prefix).reply_for_capacity).read_volatile() == capacity
-                && VerifiedPrefix::holds(prefix, fp, bare)
+            Some((reply.words(), if reply.ends() { StopReason::Complete } else { StopReason::BufferFull }))
         }
     }
 
@@ -303,21 +308,17 @@ impl VerifiedTail {
     #[inline(always)]
     pub(super) fn prepare_for_capacity(&mut self, top: At, fp: u64, bare: Bare, capacity: usize) -> Option<()> {
         let mut both = self.tops.iter().zip(&self.prefixes);
-        // SAFETY: a prefix that nobody writes meanwhile.
-        let at =
-            both.position(|(place, prefix)| *place == top && unsafe { VerifiedPrefix::holds(prefix, fp, bare) })?;
-        let own = self.prefixes.get(at).filter(|prefix| prefix.reply_for_capacity != capacity)?.count;
-        let (count, blocks, stop) = self.within(capacity.checked_sub(own + 1)?)?;
-        let prefix = self.prefixes.get_mut(at)?;
-        if capacity >= PREFIX_FRAMES && count >= AT_ONCE {
-            // No capacity meanwhile: this call may be abandoned at any instruction.
-            prefix.reply_for_capacity = 0;
-            compiler_fence(Ordering::SeqCst);
-            (prefix.tail_callers, prefix.tail_blocks, prefix.ends) = (count, blocks, stop == StopReason::Complete);
-            compiler_fence(Ordering::SeqCst);
-            prefix.reply_for_capacity = capacity;
+        let at = both.position(|(place, prefix)| *place == top && prefix.holds(fp, bare))?;
+        let own = self.prefixes.get(at).filter(|prefix| !prefix.reply.serves(capacity))?.count;
+        let (callers, blocks, stop) = self.within(capacity.checked_sub(own + 1)?)?;
+        if !(AT_ONCE..=STEPS).contains(&callers) {
+            return None;
         }
-        Some(())
+        let ends = stop == StopReason::Complete;
+        let further =
+            if ends { None } else { Some((*self.callers.above.get(callers)?, *self.callers.pcs.get(callers)?)) };
+        let blocks = self.blocks.get(..blocks)?;
+        self.prefixes.get_mut(at)?.prepare(&FromTail { callers, ends, further, blocks })
     }
 
     /// Reports that these steps were valid from the frame `at`, whose rbp is `fp()`. `ends`: the stack ends
@@ -340,7 +341,7 @@ impl VerifiedTail {
         self.forget();
         compiler_fence(Ordering::SeqCst);
         if self.store(validity, steps, fp()) == Some(stamp) {
-            (self.first, self.steps, self.ends) = (at, steps.len(), ends);
+            (self.first, self.word, self.steps, self.ends) = (at, user_word(at.pc), steps.len(), ends);
             compiler_fence(Ordering::SeqCst);
             self.stamp = stamp;
         }

@@ -162,7 +162,8 @@ impl StepCache {
     /// ([`Look`](crate::slots::Look)). Async-signal-safe.
     #[inline(always)]
     pub fn replay(&self, top: Top, bare: Bare, words: &mut [u64]) -> Option<(usize, StopReason)> {
-        if top.pc >= USER_END {
+        // Its key may be that of another frame. No code returns to such an address.
+        if top.exact && top.pc >= USER_END {
             return None;
         }
         // SAFETY: a field of the cache. No reference to it is made here, since a handler may change it.
