@@ -349,6 +349,35 @@ fn a_frame_that_says_where_its_cfa_is_may_change_its_mind() {
     }
 }
 
+/// That a buffer is full says that there is one more frame: where the last one for which there is room has no caller any
+/// more, and nothing else has changed, what was cached does not hold.
+#[test]
+fn a_full_buffer_says_that_there_is_one_more_frame() {
+    handle_faults();
+    for room in [12, 13, 20, 21, 100] {
+        let (mut world, cache, table) = plain(&[]);
+        // Frames of two words each.
+        world.stack.fill((4 << 12) + 0x10);
+        world.pc = (4 << 12) + 0x10;
+        world.registers[usize::from(RSP)] = world.address(100);
+        for turn in 0..24 {
+            if turn == 12 {
+                assert!(world.replayed[0].get() >= 4, "room for {room}");
+                world.stack[100 + 2 * room - 1] = 0;
+            }
+            let (plain, words) = world.emit(room, None);
+            assert_eq!((plain.stop == StopReason::BufferFull, words.len()), (turn < 12, room), "turn {turn}");
+            let whole = world.whole(room, &table, &cache);
+            assert_eq!(whole, Some((plain.stop, words)), "room for {room}, turn {turn}");
+        }
+        // Once the buffer has room for all, one reply serves any that has.
+        for more in 0..24 {
+            let (plain, words) = world.emit(room + more, None);
+            assert_eq!(world.whole(room + more, &table, &cache), Some((plain.stop, words)), "{room} and {more}");
+        }
+    }
+}
+
 /// What a signal interrupted is said by its frame's ucontext: where one of the words changes from which the rest of the
 /// stack follows, and nothing else does, what was cached does not hold.
 #[test]
