@@ -4,7 +4,7 @@
 
 use crate::dumps::threads;
 use crate::samples::{Frame, Sample, KEPT};
-use crate::{cores, paths, process, uu};
+use crate::{cores, paths, process, skips, uu};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::ffi::{CString, OsString};
@@ -46,7 +46,7 @@ impl Standing {
         Some(Standing::at(most.parse().unwrap_or_else(|_| panic!("{VARIABLE} is {most:?}")), 4))
     }
 
-    /// At so many samples at most; of every such one a core file is written, too, if there is a gcore.
+    /// At this number of samples at most. Of every `each_core`th one a core file is written, too, if there is a gcore.
     pub fn at(most: u32, each_core: usize) -> Standing {
         let scratch = paths::scratch("standing");
         let pipe = |name: &str| {
@@ -99,9 +99,13 @@ impl Look<'_> {
             let [pid, tid, sample] = numbers[..] else { panic!("{line}") };
             let mut add = |is_core, thread| found.push(Dumped { sample: sample as usize, is_core, thread });
             add(false, self.dump(tid, |command| command.arg("-p").arg(pid.to_string())));
-            let core = index.is_multiple_of(each_core).then(|| cores::gcore(pid, self.scratch));
+            let core = index.is_multiple_of(each_core).then(|| cores::gcore_of_any(pid, self.scratch));
             answers.write_all(b"x").expect("the program reads");
             let Some(core) = core else { continue };
+            if let Some(lost) = core.as_ref().err().filter(|lost| lost.contains(cores::LOST)) {
+                skips::skipped("a core file of gdb", lost);
+                continue;
+            }
             add(true, core.clone().and_then(|core| self.dump(tid, |command| command.arg(core))));
             core.iter().for_each(|core| std::fs::remove_file(core).expect("a core file"));
         }
@@ -117,7 +121,10 @@ impl Look<'_> {
         }
         let dump: Value = serde_json::from_str(&out.stdout).map_err(|why| format!("{why}: {}", out.text()))?;
         let thread = threads(&dump).iter().find(|thread| thread["tid"] == tid);
-        thread.cloned().ok_or_else(|| format!("no thread {tid} in {dump:#}"))
+        let mut thread = thread.cloned().ok_or_else(|| format!("no thread {tid} in {dump:#}"))?;
+        // What is missing in the whole dump: shown with what differs.
+        thread["notes"] = dump["notes"].clone();
+        Ok(thread)
     }
 }
 

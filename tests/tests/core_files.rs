@@ -67,7 +67,13 @@ fn core_of(running: &mut Running, writer: Writer, folder: &Path) -> Option<PathB
         }
         Writer::Gdb => {
             let core = cores::gcore(running.pid(), folder);
-            core.map_err(|lost| skips::skipped("a core file of gdb", &lost)).ok()
+            match core {
+                Err(lost) if lost.contains(cores::LOST) => {
+                    skips::skipped("a core file of gdb", &lost);
+                    None
+                }
+                core => Some(core.expect("a core file")),
+            }
         }
     }
 }
