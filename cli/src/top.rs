@@ -244,7 +244,7 @@ fn record(wanted: &Wanted, say: &Sender<Said>, is_left: &Receiver<()>) -> Result
         let recorded = uunwind_remote::record(&attach, &mut plugins, &Cache::of_user(), |event| match event {
             AttachEvent::Begun(_, path) => begun(path),
             AttachEvent::Over => over(),
-            AttachEvent::Snapshot(..) | AttachEvent::Naming(_) => {}
+            AttachEvent::Snapshot(..) | AttachEvent::Naming(_) | AttachEvent::Left(_) => {}
         });
         return recorded.map(|_| 0).map_err(attach::refused);
     }

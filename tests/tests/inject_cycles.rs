@@ -27,9 +27,9 @@ fn is_here(program: &str, argument: &str) -> bool {
 
 /// Records the process once, from inside. False: it has ended.
 #[track_caller]
-fn cycle(scratch: &Path, pid: u32) -> bool {
+fn cycle(scratch: &Path, pid: u32, options: &[&str]) -> bool {
     let mut command = uu::command(scratch, &["record", "-d", "0.05", "-r", "997", "-p"]);
-    command.arg(pid.to_string()).arg("-o").arg(scratch.join("cycle.uu"));
+    command.arg(pid.to_string()).args(options).arg("-o").arg(scratch.join("cycle.uu"));
     let out = process::run(&mut command, scratch, uu::LIMIT);
     if !Path::new(&format!("/proc/{pid}/root")).exists() {
         return false;
@@ -42,10 +42,10 @@ fn cycle(scratch: &Path, pid: u32) -> bool {
 /// The process is recorded again and again; then nothing of a sampler is left, and its signals and files are what they
 /// were. Its threads may come and go.
 #[track_caller]
-fn all_cycles(name: &str, scratch: &Path, pid: u32) {
+fn all_cycles(name: &str, scratch: &Path, pid: u32, options: &[&str]) {
     let before = Looks::of(pid);
     for number in 0..cycles() {
-        assert!(cycle(scratch, pid), "{name} has ended in cycle {number}");
+        assert!(cycle(scratch, pid, options), "{name} has ended in cycle {number}");
     }
     let after = Looks::of(pid);
     assert!(!after.has_sampler(), "{name}: {after:?}");
@@ -86,7 +86,7 @@ fn web_server(name: &str, command: &mut Command) {
             scope.spawn(|| ask(port, &over, &answers));
         }
         // A panic here would leave the others asking.
-        let done = catch_unwind(AssertUnwindSafe(|| all_cycles(name, &scratch, running.pid())));
+        let done = catch_unwind(AssertUnwindSafe(|| all_cycles(name, &scratch, running.pid(), &[])));
         over.store(true, Ordering::Relaxed);
         done.unwrap_or_else(|panic| resume_unwind(panic));
     });
@@ -123,7 +123,37 @@ fn a_busy_allocator() {
     let scratch = paths::scratch("inject-allocator");
     let program = compile::gcc(&scratch, "allocates", &["native/allocates.c"], &["-pthread", "-O1"]);
     let running = Running::ready(&mut Command::new(&program));
-    all_cycles("malloc", &scratch, running.pid());
+    all_cycles("malloc", &scratch, running.pid(), &[]);
+    assert_eq!(running.end(), Some(0));
+}
+
+/// What a recording has left in a process: mappings and files with the sampler's names, timers, sockets. `None`: it has
+/// ended.
+fn left_in(pid: u32) -> Option<Vec<String>> {
+    let read = |what: &str| std::fs::read_to_string(format!("/proc/{pid}/{what}")).ok();
+    let (maps, timers) = (read("maps")?, read("timers")?);
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    let files = files.filter_map(|file| Some(std::fs::read_link(file.ok()?.path()).ok()?.display().to_string()));
+    let all = maps.lines().map(str::to_owned).chain(files).chain(timers.lines().map(str::to_owned));
+    let is_ours = |text: &String| text.contains("/memfd:uu-") || text.contains("socket:") || text.starts_with("ID:");
+    Some(all.filter(is_ours).collect())
+}
+
+/// Samplers go into the children, too, which come and go all the time. The pool itself finds results that are wrong or
+/// missing.
+#[test]
+fn a_pool_of_processes_in_python() {
+    let found = interpreters::modern();
+    let python = found.first().expect("an interpreter");
+    let scratch = paths::scratch("inject-pool-cycles");
+    let mut running = Running::ready(Command::new(&python.path).arg(paths::source("python/pool_works.py")));
+    all_cycles("pool", &scratch, running.pid(), &["-s"]);
+    for child in uunwind_remote::children(running.pid()) {
+        assert_eq!(left_in(child).unwrap_or_default(), Vec::<String>::new(), "in child {child}");
+    }
+    running.say("end");
+    let done: u64 = running.line().parse().expect("a number of results");
+    println!("pool: {done} results, none wrong or missing");
     assert_eq!(running.end(), Some(0));
 }
 
@@ -156,7 +186,7 @@ fn redis_under_load() {
     load.arg("-s").arg(&socket).args(["-l", "-q", "-n", "20000", "-c", "8", "-t", "set,get,incr,lpush,lrange_100"]);
     let mut load =
         load.stdin(Stdio::null()).stdout(file.try_clone().expect("scratch")).stderr(file).spawn().expect("load");
-    let done = catch_unwind(|| all_cycles("redis", &scratch, server.id()));
+    let done = catch_unwind(|| all_cycles("redis", &scratch, server.id(), &[]));
     let went_on = load.try_wait().expect("a child").is_none();
     load.kill().expect("it runs, or has ended");
     load.wait().expect("its end");
@@ -186,7 +216,7 @@ fn runs_of_make() {
         let mut make = Command::new("make");
         make.arg("-C").arg(&scratch).arg("-j2").stdin(Stdio::null()).stdout(Stdio::null());
         let mut make = make.spawn().expect("make");
-        let cycles = catch_unwind(|| (0..1000).take_while(|_| cycle(&scratch, make.id())).count());
+        let cycles = catch_unwind(|| (0..1000).take_while(|_| cycle(&scratch, make.id(), &[])).count());
         let ended = make.wait().expect("its end");
         done += cycles.unwrap_or_else(|panic| resume_unwind(panic)) as u32;
         runs += 1;

@@ -3,7 +3,7 @@
 use super::arguments::{Arguments, Places};
 use super::{begun, finish, snapshot, Shown, NAMING_SERVER, PLUGIN_SERVER};
 use crate::exit::Failure;
-use crate::{layout, save};
+use crate::{layout, save, terminal};
 use std::ffi::OsString;
 use uunwind_built_in::HALVES;
 use uunwind_loader::ENV_PLUGINS;
@@ -50,6 +50,7 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
         }
         Event::Snapshot(path, why) => snapshot(path, why),
         Event::Over => {}
+        Event::Left(what) => terminal::complain(what),
         Event::Naming(progress) => shown.naming(progress),
     };
     let asked = |option: &str| Some(format!("{OUTSIDE}, as {option} asks"));
@@ -97,7 +98,7 @@ fn inside(attach: &Attach, show: impl FnMut(Event<'_>)) -> Result<Result<Recorde
     let foreign = found.plugins.iter().find(|plugin| !plugin.built_in).map(|plugin| &plugin.path);
     if let Some(path) = foreign.or(found.troubles.first().map(|(path, _)| path)) {
         let why = format!("{} is not one of uu's own plugins, and is called from outside only", path.display());
-        return Ok(Err(Refusal::Declined(Declined { why })));
+        return Ok(Err(Refusal::Declined(Declined::new(why))));
     }
     Ok(inject::record::record(attach, &layout.inject, found.analysers, show))
 }

@@ -6,7 +6,7 @@ use crate::claims::Claims;
 use crate::facts::FactsPublisher;
 use crate::lines;
 use crate::map_files::MapFiles;
-use rustix::fs::{memfd_create, MemfdFlags};
+use crate::session::memory_file;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
@@ -269,7 +269,7 @@ fn own_vdso() -> Option<File> {
     let vdso = maps::of("self").ok()?.find(|mapping| mapping.name == b"[vdso]")?;
     let mut image = vec![0; usize::try_from(vdso.end.checked_sub(vdso.start)?).ok()?];
     File::open("/proc/self/mem").and_then(|memory| memory.read_exact_at(&mut image, vdso.start)).ok()?;
-    let mut file = File::from(memfd_create(c"uu-vdso", MemfdFlags::CLOEXEC).ok()?);
+    let mut file = File::from(memory_file(c"uu-vdso").ok()?);
     file.write_all(&image).and_then(|()| file.rewind()).ok()?;
     Some(file)
 }

@@ -1,6 +1,7 @@
 //! The recorder's side of the session memfd.
 
 use rustix::fs::{fallocate, fcntl_add_seals, ftruncate, memfd_create, FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use std::ffi::CStr;
 use std::io;
@@ -11,6 +12,16 @@ use uunwind_ring::layout::{
     ProcessBlock, SessionHeader, ThreadBlock, BLOCKS, BLOCK_BYTES, DATA_OFFSET, FREE, OTHER_VERSION_OFFSET, RING_BYTES,
     RING_OFFSET, SESSION_BYTES, SESSION_MAGIC, SESSION_VERSION, STATES_OFFSET,
 };
+
+/// Creates an empty memfd that can be [sealed](https://man7.org/linux/man-pages/man2/memfd_create.2.html).
+pub fn memory_file(name: &CStr) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match memfd_create(name, flags) {
+        // vm.memfd_noexec is 2.
+        Err(Errno::ACCESS) => Ok(memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)?),
+        other => Ok(other?),
+    }
+}
 
 /// A shared memory file, mapped for the life of this value.
 pub struct SharedMemory {
@@ -23,8 +34,7 @@ impl SharedMemory {
     /// Creates a sparse memfd of `len` zero bytes, [sealed](https://man7.org/linux/man-pages/man2/memfd_create.2.html)
     /// so that its size cannot change.
     pub fn create(name: &CStr, len: usize) -> io::Result<SharedMemory> {
-        let fd = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        SharedMemory::in_file(fd, len)
+        SharedMemory::in_file(memory_file(name)?, len)
     }
 
     /// As [`SharedMemory::create`], in an empty memfd that another process may have made.
@@ -134,7 +144,7 @@ pub struct Session {
 impl Session {
     /// Creates the session and writes its header.
     pub fn create() -> io::Result<Session> {
-        Session::in_file(memfd_create(c"uu-session", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?)
+        Session::in_file(memory_file(c"uu-session")?)
     }
 
     /// As [`Session::create`], in an empty memfd that another process may have made.

@@ -1,4 +1,4 @@
-//! The processes that a recording from outside follows: what each has used, and children that could not be followed.
+//! The processes that a recording follows: what each has used, and children that could not be followed.
 
 use crate::prepared::{Image, Prepared, Unprepared};
 use crate::target::Target;
@@ -20,12 +20,12 @@ pub struct Parent {
 pub fn parent_of(pid: u32, image: &Image, targets: &[Target]) -> Option<Parent> {
     let id = u32::try_from(Stat::of(pid)?.number(4)?).ok()?;
     let target = targets.iter().find(|target| target.pid == id)?;
-    Some(Parent { pid: id, index: target.process, is_same_program: *image == target.followed.image })
+    Some(Parent { pid: id, index: target.process, is_same_program: *image == target.usage.image })
 }
 
-/// A process that is recorded.
+/// A process that is recorded from outside: its program, and what it has used.
 #[derive(Default)]
-pub struct Followed {
+pub struct Usage {
     pid: u32,
     /// Its image, as it was prepared.
     pub image: Image,
@@ -34,11 +34,11 @@ pub struct Followed {
     now: u64,
 }
 
-impl Followed {
+impl Usage {
     /// `whole`: what it has used so far counts, too.
-    pub fn new(pid: u32, image: Image, whole: bool) -> Followed {
+    pub fn new(pid: u32, image: Image, whole: bool) -> Usage {
         let now = machine::exact_cpu_of(pid).unwrap_or(0);
-        Followed { pid, image, from: if whole { 0 } else { now }, now }
+        Usage { pid, image, from: if whole { 0 } else { now }, now }
     }
 
     /// Reads its CPU time.

@@ -59,8 +59,8 @@ pub struct Memory {
     reads_made: Cell<u64>,
     /// What is read from now on, if that is kept.
     reads: RefCell<Reads>,
-    /// The process runs again: pages that were copied are read from the copies. The others that were read meanwhile,
-    /// if so.
+    /// `None`: the process stands still. Once it runs on, copied pages are read from their copies; these are the pages
+    /// that were read since then, because there was no copy.
     missed: RefCell<Option<BTreeSet<u64>>>,
 }
 
@@ -140,7 +140,8 @@ impl Memory {
         }
     }
 
-    /// Copies these pages, also that they cannot be read. Neighbours take one system call.
+    /// Copies these pages. Of a page that cannot be read, that is kept: it cannot be read later, either. Pages that
+    /// follow each other take one system call.
     pub fn copy_pages(&self, pages: &BTreeSet<u64>) {
         let mut rest = pages.iter().copied().peekable();
         while let Some(first) = rest.next() {
@@ -161,7 +162,8 @@ impl Memory {
         *self.missed.borrow_mut() = Some(BTreeSet::new());
     }
 
-    /// The pages that were read since then although there is no copy of them: what they held, no copy fits to.
+    /// The pages that were read since the process runs on, because there was no copy. What was found there is of another
+    /// time than the copies, so a walk that has read it is worth nothing.
     pub fn missed(&self) -> BTreeSet<u64> {
         self.missed.borrow().clone().unwrap_or_default()
     }

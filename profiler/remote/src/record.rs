@@ -88,6 +88,8 @@ pub enum Event<'a> {
     Over,
     /// Functions are being named.
     Naming(Progress),
+    /// It is not made, and something of a sampler stays in a process: what, and why.
+    Left(&'a str),
 }
 
 /// Records a running process until it ends, the time is over, or a signal asks uu to end.
@@ -148,7 +150,7 @@ pub fn record(
         let (with, by) = (&*plugins, &mut sampler);
         let pause = std::thread::scope(|scope| scope.spawn(|| by.run(with)).join());
         for target in &mut sampler.targets {
-            target.followed.update();
+            target.usage.update();
             jit.unchanged_until(target.process, target.checked);
         }
         jit.look();
@@ -157,7 +159,7 @@ pub fn record(
             Ok(Pause::Over(EndCause::ProgramEnded)) => {
                 for target in sampler.drop_ended() {
                     jit.finish(target.process);
-                    cpu_of_ended += target.followed.used();
+                    cpu_of_ended += target.usage.used();
                 }
                 if sampler.targets.is_empty() {
                     break EndCause::ProgramEnded;
@@ -218,7 +220,7 @@ pub fn record(
             Err(why) => {
                 if let Some(target) = sampler.leave(index) {
                     jit.finish(target.process);
-                    cpu_of_ended += target.followed.used();
+                    cpu_of_ended += target.usage.used();
                 }
                 let cause = match why {
                     Unprepared::Ended => EndCause::ProgramEnded,
@@ -233,8 +235,8 @@ pub fn record(
                 continue;
             }
         };
-        if now != target.followed.image {
-            target.followed.image = now;
+        if now != target.usage.image {
+            target.usage.image = now;
             jit.finish(target.process);
             // First the process, to which its threads then belong.
             begin_image(images, (pid, None), plugins, &mut sampler.writer, &mut jit);
@@ -268,7 +270,7 @@ pub fn record(
     notes.extend(files.troubles.iter().cloned());
     notes.extend(jit.take_notes());
     report(sampler.snapshots.made(true), &mut event);
-    let used = sampler.targets.iter().map(|target| target.followed.used());
+    let used = sampler.targets.iter().map(|target| target.usage.used());
     let (mut writer, tally) = (sampler.writer, sampler.tally);
     notes.iter().for_each(|note| writer.note(note));
     let cpu_used = cpu_of_ended + used.sum::<u64>();

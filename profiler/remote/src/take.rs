@@ -62,7 +62,8 @@ pub fn take(pid: u32, objects: &Objects, plugins: &Plugins, last: bool) -> io::R
         let Some(moment) = place.moment(copied)? else { return Ok(None) };
         stood += moment.stood;
         copies += 1;
-        // What was read of files since is no more what was mapped then.
+        // Pages of files are not copied, but read while the process runs: if it has mapped other files meanwhile, what
+        // was read may be theirs.
         if is_copied && !objects.are_current(pid) {
             if !last {
                 return Ok(None);
@@ -198,7 +199,9 @@ mod tests {
             let line = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
             line.starts_with(&format!("{} ", libc::SYS_clock_nanosleep))
         };
+        let begun = std::time::Instant::now();
         while !is_asleep() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "sleep does not sleep");
             std::thread::yield_now();
         }
         let mappings: Vec<_> = maps::of(pid).expect("a process").collect();

@@ -1,7 +1,7 @@
 //! A process that is sampled from outside, with its threads.
 
 use crate::clocks::Clock;
-use crate::followed::Followed;
+use crate::followed::Usage;
 use crate::language_names::LanguageNames;
 use crate::names::Names;
 use crate::objects::{Code, Objects};
@@ -38,7 +38,7 @@ pub struct Target {
     /// When that was last found to be so (CLOCK_MONOTONIC, ns).
     pub checked: u64,
     /// What it has used.
-    pub followed: Followed,
+    pub usage: Usage,
     /// Its threads, by their ids.
     pub threads: BTreeMap<u32, Watched>,
     /// Samples that are not written yet.
@@ -61,7 +61,7 @@ impl Default for Target {
             objects: Arc::default(),
             code: Code::default(),
             checked: 0,
-            followed: Followed::default(),
+            usage: Usage::default(),
             threads: BTreeMap::new(),
             pending: Vec::new(),
             check: Instant::now(),
@@ -75,8 +75,8 @@ impl Target {
     /// counts, too.
     pub fn new(pid: u32, pidfd: Option<OwnedFd>, process: u32, prepared: Prepared, whole: bool) -> Target {
         let Prepared { code, image, objects } = prepared;
-        let (objects, followed) = (Arc::new(objects), Followed::new(pid, image, whole));
-        Target { pid, pidfd, process, objects, code, followed, checked: machine::monotonic(), ..Target::default() }
+        let (objects, usage) = (Arc::new(objects), Usage::new(pid, image, whole));
+        Target { pid, pidfd, process, objects, code, usage, checked: machine::monotonic(), ..Target::default() }
     }
 
     /// Whether it has ended.

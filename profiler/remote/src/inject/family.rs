@@ -2,6 +2,7 @@
 
 use super::follow::{Common, Followed, Look};
 use super::leave::LONGEST;
+use super::process::Process;
 use super::registrations::registered;
 use super::threads::Threads;
 use super::{Declined, Memories};
@@ -11,9 +12,9 @@ use crate::prepared::Image;
 use crate::refusal::is_gone;
 use crate::threads::{children, tids};
 use crate::waits;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
-use uunwind_recorder::child::{self, wait};
+use uunwind_recorder::child;
 use uunwind_recorder::machine::{self, Stat};
 use uunwind_recorder::survey::share_memory;
 use uunwind_recording::EndCause;
@@ -29,7 +30,6 @@ const COMING: usize = 4;
 /// A process that is looked at.
 struct Member {
     pid: u32,
-    pidfd: Option<OwnedFd>,
     inside: Followed,
     threads: Threads,
     /// Its threads are not known yet.
@@ -47,14 +47,13 @@ impl Member {
     fn new(pid: u32, inside: Followed, is_whole: bool, files: usize) -> Member {
         let now = machine::exact_cpu_of(pid).unwrap_or(0);
         let from = if is_whole { 0 } else { now };
-        let (pidfd, threads) = (child::pidfd(pid).ok(), Threads::keeping(files));
-        Member { pid, pidfd, inside, threads, is_new: true, is_young: true, is_refused: false, from, now }
+        let threads = Threads::keeping(files);
+        Member { pid, inside, threads, is_new: true, is_young: true, is_refused: false, from, now }
     }
 
     fn has_ended(&self) -> bool {
-        let is_ready = |fd: &OwnedFd| wait([fd.as_fd()], 0).iter().any(|ready| *ready);
         // What fails in another way, for want of files for one, says nothing about the process.
-        self.pidfd.as_ref().is_some_and(is_ready) || tids(self.pid).is_err_and(|error| is_gone(&error))
+        self.inside.process().is_some_and(Process::has_ended) || tids(self.pid).is_err_and(|error| is_gone(&error))
     }
 
     fn used(&self) -> u64 {
@@ -130,11 +129,11 @@ impl Family {
             notes: Vec::new(),
         };
         let shared = family.common.share(&memories.session, &memories.facts);
-        let shared = shared.map_err(|error| Declined { why: error.to_string() });
+        let shared = shared.map_err(|error| Declined::new(error.to_string()));
         if let Err(declined) = shared.and_then(|()| family.join_children()) {
             memories.facts.stop();
-            family.leave();
-            return Err(declined);
+            let (_, notes) = family.leave();
+            return Err(declined.with(notes));
         }
         Ok((family, memories))
     }
@@ -149,7 +148,7 @@ impl Family {
             }
         }
         if self.beyond > 0 {
-            return Err(Declined { why: format!("it has more than {PROCESSES} children") });
+            return Err(Declined::new(format!("it has more than {PROCESSES} children")));
         }
         for member in self.members.iter_mut().filter(|member| member.inside.programs == 0) {
             while !member.has_ended() {
@@ -157,10 +156,10 @@ impl Family {
                     Ok(Look::Sampled) => break,
                     Ok(_) => std::thread::sleep(Duration::from_millis(1)),
                     Err(_) if member.has_ended() => break,
-                    Err(Declined { why }) => {
+                    Err(Declined { why, .. }) => {
                         let name = waits::name(member.pid, member.pid);
                         let why = format!("there can be none in its child {name} (pid {}): {why}", member.pid);
-                        return Err(Declined { why });
+                        return Err(Declined::new(why));
                     }
                 }
                 if child::interrupted().is_some() {
@@ -192,10 +191,11 @@ impl Family {
                 }
                 let image = Image::of(child);
                 let origin = if image == member.inside.image { FORKED } else { 0 };
-                found.push((child, began(child), Followed::child(child, image, (member.pid, origin))));
+                found.push((child, began(child), image, (member.pid, origin)));
             }
         }
-        for (pid, when, inside) in found {
+        for (pid, when, image, origin) in found {
+            let inside = Followed::child((pid, Process::of(pid).ok()), image, origin);
             let is_whole = machine::start_of(pid) >= self.begun;
             let member = Member::new(pid, inside, is_whole, self.files);
             // The id may be another process's by now: from here on it is not given away unnoticed.
@@ -230,7 +230,7 @@ impl Family {
                 }
                 // It may just have ended.
                 Err(_) if member.has_ended() => {}
-                Err(Declined { why }) => {
+                Err(Declined { why, .. }) => {
                     member.is_refused = true;
                     if member.inside.programs == 0 {
                         let name = waits::name(member.pid, member.pid);
@@ -274,7 +274,7 @@ impl Family {
         self.members
             .iter()
             .filter(|member| !member.is_refused)
-            .filter_map(|member| Some(member.pidfd.as_ref()?.as_fd()))
+            .filter_map(|member| Some(member.inside.process()?.poll_fd()))
     }
 
     fn drop_ended(&mut self) {

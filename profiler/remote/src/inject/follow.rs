@@ -3,6 +3,7 @@
 //! That, and the first one of a child, is done on a thread of its own, since it may take a while: a program that is
 //! just being loaded has no list of objects yet.
 
+use super::process::Process;
 use super::{Declined, Injected, Memories, Settings};
 use crate::dump::exe;
 use crate::prepared::Image;
@@ -18,6 +19,9 @@ use uunwind_ring::FLAG_NO_CHILDREN;
 
 /// How long a sampler may fail to go into a program, which may just be being loaded.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The same where it stays so as long as the process runs this program, as a number of times: a child that was just
+/// forked may call exec in a moment.
+const TRIES: u32 = 3;
 
 /// What all samplers of a recording need.
 pub struct Common {
@@ -61,6 +65,8 @@ pub enum Look {
 /// The samplers of a process, of which there is one at a time.
 pub struct Followed {
     pid: u32,
+    /// `None`: there was no file left for it.
+    process: Option<Process>,
     /// The program that has a sampler, or the one that was last seen.
     pub image: Image,
     /// The id of its parent, and `ProcessBlock::origin` as long as it runs the program that it has begun with.
@@ -70,6 +76,8 @@ pub struct Followed {
     coming: Option<JoinHandle<Result<Injected, Declined>>>,
     /// When it was first tried to put one in, if there is none.
     tried_since: Option<Instant>,
+    /// How often since then.
+    tries: u32,
     /// How long threads stood for those before, and how often one was borrowed.
     before: (Duration, u32),
     /// Number of programs that have got a sampler.
@@ -79,21 +87,28 @@ pub struct Followed {
 impl Followed {
     /// Puts the first sampler of a recording in.
     pub fn begin(pid: u32, origin: (u32, u32), common: &Common) -> Result<(Followed, Memories), Declined> {
-        let mut followed = Followed::child(pid, Image::of(pid), origin);
-        let (injected, memories) = Injected::begin(pid, &common.object, &common.settings(origin, Image::default()))?;
+        let process = Process::of(pid).map_err(|error| Declined::new(error.to_string()))?;
+        let settings = common.settings(origin, Image::default());
+        let (injected, memories) = Injected::begin(&process, &common.object, &settings)?;
+        let mut followed = Followed::child((pid, Some(process)), Image::of(pid), origin);
         followed.came(injected);
         Ok((followed, memories))
     }
 
     /// A process that has none yet.
-    pub fn child(pid: u32, image: Image, origin: (u32, u32)) -> Followed {
+    pub fn child((pid, process): (u32, Option<Process>), image: Image, origin: (u32, u32)) -> Followed {
         let (injected, coming, before) = (None, None, (Duration::ZERO, 0));
-        Followed { pid, image, origin, injected, coming, tried_since: None, before, programs: 0 }
+        Followed { pid, process, image, origin, injected, coming, tried_since: None, tries: 0, before, programs: 0 }
+    }
+
+    /// The process, if there was a file for it.
+    pub fn process(&self) -> Option<&Process> {
+        self.process.as_ref()
     }
 
     fn came(&mut self, injected: Injected) {
         self.image = injected.image.clone();
-        (self.injected, self.tried_since) = (Some(injected), None);
+        (self.injected, self.tried_since, self.tries) = (Some(injected), None, 0);
         self.programs += 1;
     }
 
@@ -103,7 +118,7 @@ impl Followed {
         let quiet = if another.is_some() { Look::Without } else { Look::Same };
         if let Some(image) = another {
             self.before = self.costs();
-            (self.injected, self.image, self.tried_since) = (None, image, None);
+            (self.injected, self.image, self.tried_since, self.tries) = (None, image, None, 0);
             self.origin.1 = 0;
         }
         if self.injected.is_some() {
@@ -113,9 +128,13 @@ impl Followed {
         match self.coming.take() {
             None => {
                 let Some(memories) = common.memories.clone() else { return Ok(quiet) };
-                let (pid, object) = (self.pid, common.object.clone());
+                let Some(process) = self.process.clone() else {
+                    return Err(Declined::new("there was no file left for its pidfd (ulimit -n)"));
+                };
+                let object = common.object.clone();
                 let settings = common.settings(self.origin, self.image.clone());
-                self.coming = Some(std::thread::spawn(move || Injected::join(pid, &object, &settings, &memories)));
+                self.coming = Some(std::thread::spawn(move || Injected::join(&process, &object, &settings, &memories)));
+                self.tries += 1;
                 Ok(quiet)
             }
             Some(coming) if !coming.is_finished() => {
@@ -128,7 +147,9 @@ impl Followed {
                     self.came(injected);
                     Ok(Look::Sampled)
                 }
-                Err(declined) if since.elapsed() >= PATIENCE => Err(declined),
+                Err(declined) if since.elapsed() >= PATIENCE || declined.is_final && self.tries >= TRIES => {
+                    Err(declined)
+                }
                 Err(_) => Ok(quiet),
             },
         }
@@ -161,7 +182,8 @@ impl Followed {
     /// The samplers, with nothing left but their number and costs.
     pub fn take(&mut self) -> Followed {
         let (before, programs, image) = (self.costs(), self.programs, Image::default());
-        let empty = Followed { before, programs, ..Followed::child(self.pid, image, self.origin) };
+        let process = (self.pid, self.process.clone());
+        let empty = Followed { before, programs, ..Followed::child(process, image, self.origin) };
         std::mem::replace(self, empty)
     }
 
@@ -183,4 +205,36 @@ fn another(pid: u32, last: &Image) -> Option<Image> {
 
 fn joined(coming: JoinHandle<Result<Injected, Declined>>) -> Result<Injected, Declined> {
     coming.join().unwrap_or_else(|_| Err(Declined::new("uu has panicked")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inject::process::tests::waits;
+
+    fn common() -> Common {
+        // None goes in, so its file is not needed.
+        let mut common = Common::new(Path::new("/dev/null"), 99, 0);
+        let (session, facts) = (Session::create().expect("memory"), FactsPublisher::create().expect("memory"));
+        common.share(&session, &facts).expect("files");
+        common
+    }
+
+    /// What stays as it is as long as the program runs is not tried for as long as what may pass.
+    #[test]
+    fn what_will_not_do_is_tried_three_times() {
+        let mut child = waits("trap '' 16; exec sleep 3600");
+        let (pid, common) = (child.id(), common());
+        let mut followed = Followed::child((pid, Process::of(pid).ok()), Image::of(pid), (0, 0));
+        let why = loop {
+            match followed.look(&common) {
+                Ok(_) => std::thread::sleep(Duration::from_millis(1)),
+                Err(declined) => break declined,
+            }
+        };
+        child.kill().expect("it runs");
+        child.wait().expect("its end");
+        assert!(why.is_final && why.why.contains("ignores SIGSTKFLT"), "{why:?}");
+        assert_eq!(followed.tries, TRIES);
+    }
 }

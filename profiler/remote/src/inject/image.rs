@@ -93,6 +93,13 @@ impl Sampler {
         })
     }
 
+    /// One without functions.
+    #[cfg(test)]
+    pub fn empty() -> Sampler {
+        let (bytes, relative, parts) = (Vec::new(), Vec::new(), Vec::new());
+        Sampler { bytes, relative, parts, len: PAGE, begin: 0, change: 0, end: 0 }
+    }
+
     /// Its bytes when it lies at this process address; what follows them is zero.
     pub fn at(&self, base: u64) -> Vec<u8> {
         let mut bytes = self.bytes.clone();

@@ -56,10 +56,10 @@ pub fn remove_left(pid: u32) -> Result<(), Declined> {
             let of = number(offset_of!(Control, pid)) as u32;
             if of != 0 && of != pid {
                 let why = format!("it has the memory of the sampler of process {of}, as a child of fork or vfork may");
-                return Err(Declined { why });
+                return Err(Declined::new(why));
             }
             if !own && lives(recorder, number(offset_of!(Control, recorder_began))) {
-                return Err(Declined { why: format!("uu (process {recorder}) records it already by a sampler in it") });
+                return Err(Declined::new(format!("uu (process {recorder}) records it already by a sampler in it")));
             }
             left.end = number(offset_of!(Control, end));
             left.text = Region {
@@ -69,7 +69,7 @@ pub fn remove_left(pid: u32) -> Result<(), Declined> {
         }
         left.control_at = control.start;
     }
-    left.remove(&code, Instant::now() + LONGEST).map_err(|why| Declined { why })
+    left.remove(&code, Instant::now() + LONGEST).map_err(Declined::new)
 }
 
 fn left_word(memory: &Memory, at: u64) -> u64 {

@@ -8,11 +8,13 @@
 //! ```text
 //! borrow         a thread makes system calls for us, and goes on where it was, whatever becomes of uu
 //! place          what is found out about the process before, and why it will not do
+//! process        a process that is another one when its id is given away
 //! registrations  code that it has registered, which a sampler would not see
 //! image          the sampler's object
 //! pass           files of uu's are passed to the process
 //! leave          the sampler is taken out, this uu's or one that an earlier uu has left
 //! threads        the process's threads get their timers
+//! forked         children that were forked while a sampler went in
 //! follow         the samplers of one process: after an exec, another one
 //! family         a process, and its children
 //! record         a recording by such samplers
@@ -24,10 +26,12 @@
 mod borrow;
 mod family;
 mod follow;
+mod forked;
 mod image;
 mod leave;
 mod pass;
 mod place;
+mod process;
 pub mod record;
 mod registrations;
 mod threads;
@@ -37,11 +41,11 @@ use crate::prepared::Image;
 use crate::threads::tids;
 use crate::waits::Registers;
 use borrow::{Borrowed, Trouble, STACK};
+use forked::Files;
 use image::Sampler;
 use place::Place;
-use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create, MemfdFlags, SealFlags};
-use rustix::io::Errno;
-use rustix::process::{pidfd_getfd, PidfdGetfdFlags};
+use process::Process;
+use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, SealFlags};
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
@@ -51,10 +55,9 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use uunwind_elf::maps::{self, Mapping};
-use uunwind_recorder::child;
 use uunwind_recorder::facts::FactsPublisher;
 use uunwind_recorder::machine::Stat;
-use uunwind_recorder::session::Session;
+use uunwind_recorder::session::{memory_file, Session};
 use uunwind_ring::facts::PUBLISHED_BYTES;
 use uunwind_ring::injected::{
     self as ring, Control, Region, Request, ALTERNATE_STACK, ARM, BATCH, BEGUN, CONTROL_BYTES, FAILED_CALL, FORGET,
@@ -72,11 +75,24 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub struct Declined {
     /// What decides, for people.
     pub why: String,
+    /// It stays so as long as the process runs this program.
+    is_final: bool,
 }
 
 impl Declined {
-    fn new(why: &str) -> Declined {
-        Declined { why: why.to_owned() }
+    /// For a reason that may pass.
+    pub fn new(why: impl Into<String>) -> Declined {
+        Declined { why: why.into(), is_final: false }
+    }
+
+    fn for_good(why: impl Into<String>) -> Declined {
+        Declined { why: why.into(), is_final: true }
+    }
+
+    /// The same, with what else people should know.
+    fn with(mut self, notes: impl IntoIterator<Item = String>) -> Declined {
+        notes.into_iter().for_each(|note| self.why += &format!(" (and {note})"));
+        self
     }
 }
 
@@ -85,9 +101,9 @@ impl From<Trouble> for Declined {
         match trouble {
             Trouble::Unfit => Declined::new("no thread stood at a place where it could be borrowed"),
             Trouble::Stopped => Declined::new("the process is stopped (SIGSTOP)"),
-            Trouble::Locks => Declined::new("it locks all memory that it will ever map (mlockall)"),
-            Trouble::Failed(error) => Declined { why: format!("a call in the process failed: {error}") },
-            Trouble::Faulted(signal) => Declined { why: format!("a call in the process raised signal {signal}") },
+            Trouble::Locks => Declined::for_good("it locks all memory that it will ever map (mlockall)"),
+            Trouble::Failed(error) => Declined::new(format!("a call in the process failed: {error}")),
+            Trouble::Faulted(signal) => Declined::new(format!("a call in the process raised signal {signal}")),
         }
     }
 }
@@ -229,7 +245,7 @@ fn with_any<T>(
 type Opened = (u64, (u64, u64));
 
 /// Makes a memfd in the process, and gets it here.
-fn memory_file(thread: &mut Borrowed<'_>, pid: u32, name: &CStr) -> Result<(Opened, OwnedFd), Trouble> {
+fn file_there(thread: &mut Borrowed<'_>, process: &Process, name: &CStr) -> Result<(Opened, OwnedFd), Trouble> {
     const NOEXEC_SEAL: u64 = 8;
     let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
     let name = thread.put(name.to_bytes_with_nul())?;
@@ -241,7 +257,7 @@ fn memory_file(thread: &mut Borrowed<'_>, pid: u32, name: &CStr) -> Result<(Open
         }
         other => other?,
     };
-    match empty_memory(pid, fd) {
+    match empty_memory(process, fd) {
         Ok((file, which)) => Ok(((fd, which), file)),
         Err(error) => {
             let _ = thread.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
@@ -253,10 +269,9 @@ fn memory_file(thread: &mut Borrowed<'_>, pid: u32, name: &CStr) -> Result<(Open
 /// An open memfd of the process, and which file it is. Another thread there may have put any other file in its place:
 /// so it is the same opening, with what the process itself may do, and the size of nothing but an empty memfd is ever
 /// changed.
-fn empty_memory(pid: u32, fd: u64) -> io::Result<(OwnedFd, (u64, u64))> {
+fn empty_memory(process: &Process, fd: u64) -> io::Result<(OwnedFd, (u64, u64))> {
     let wrong = || io::Error::other("it has replaced a file of the sampler's");
-    let number = i32::try_from(fd).map_err(|_| wrong())?;
-    let file = pidfd_getfd(child::pidfd(pid)?, number, PidfdGetfdFlags::empty())?;
+    let file = process.file(i32::try_from(fd).map_err(|_| wrong())?)?;
     // Only files in memory have seals.
     let seals = fcntl_get_seals(&file).map_err(|_| wrong())?;
     let stat = fstat(&file)?;
@@ -286,64 +301,74 @@ const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 
 impl Injected {
     /// Puts the sampler in, with memories that the process makes: nothing is sampled before [`Injected::arm`].
-    pub fn begin(pid: u32, object: &Path, settings: &Settings) -> Result<(Injected, Memories), Declined> {
-        let (injected, memories) =
-            Injected::put(pid, object, |sampler, place| Injected::put_in(pid, sampler, place, settings))?;
+    pub fn begin(process: &Process, object: &Path, settings: &Settings) -> Result<(Injected, Memories), Declined> {
+        let put_in = |sampler, place| Injected::put_in(process, sampler, place, settings);
+        let (injected, memories) = Injected::put(process.pid, object, put_in)?;
         Ok((injected.begun()?, memories))
     }
 
     /// As [`Injected::begin`], with the memories of a recording that has begun: the files of its session and its facts.
-    pub fn join(pid: u32, object: &Path, settings: &Settings, memories: &[OwnedFd; 2]) -> Result<Injected, Declined> {
-        let joined = |sampler, place| Injected::put_with(pid, sampler, place, settings, memories);
-        Injected::put(pid, object, joined)?.begun()
+    pub fn join(
+        process: &Process,
+        object: &Path,
+        settings: &Settings,
+        memories: &[OwnedFd; 2],
+    ) -> Result<Injected, Declined> {
+        let joined = |sampler, place| Injected::put_with(process, sampler, place, settings, memories);
+        Injected::put(process.pid, object, joined)?.begun()
     }
 
     fn put<T>(pid: u32, object: &Path, put: impl FnOnce(Sampler, Place) -> Result<T, Trouble>) -> Result<T, Declined> {
-        let sampler = Sampler::read(object).map_err(|why| Declined { why })?;
         leave::remove_left(pid)?;
         let place = Place::of(pid, SIGNAL)?;
+        let sampler = Sampler::read(object).map_err(Declined::for_good)?;
         put(sampler, place).map_err(|trouble| {
             // What was done by then.
-            let _ = leave::remove_left(pid);
-            trouble.into()
+            let left = leave::remove_left(pid).err();
+            Declined::from(trouble).with(left.map(|left| left.why))
         })
     }
 
     fn put_with(
-        pid: u32,
+        process: &Process,
         sampler: Sampler,
         place: Place,
         settings: &Settings,
         [session, facts]: &[OwnedFd; 2],
     ) -> Result<Injected, Trouble> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = match memfd_create(ring::CONTROL, flags) {
-            // vm.memfd_noexec is 2.
-            Err(Errno::ACCESS) => memfd_create(ring::CONTROL, flags | MemfdFlags::NOEXEC_SEAL),
-            other => other,
-        };
-        let file = File::from(file.map_err(io::Error::from)?);
+        let file = File::from(memory_file(ring::CONTROL)?);
         let mut control = control_in(&file, &sampler)?;
         let begun = Instant::now();
+        let (pid, mut made) = (process.pid, Files::new());
         let map = |thread: &mut Borrowed<'_>| {
-            let opened = pass::pass(thread, pid, [file.as_fd(), session.as_fd(), facts.as_fd()])?;
+            process.must_live()?;
+            let opened = pass::pass(thread, process, [file.as_fd(), session.as_fd(), facts.as_fd()], &mut made)?;
             map_all(thread, &mut control, (&file, &opened), (pid, &sampler, &place), settings)
         };
-        let (control_at, base, image) = with_thread(pid, &place.code, Region::default(), map)?;
+        let mapped = with_thread(pid, &place.code, Region::default(), map);
         let stood = begun.elapsed();
+        made.close_in_children(pid, &place.code);
+        let (control_at, base, image) = mapped?;
         Ok(Injected { pid, place, control, control_at, base, sampler, image, stood, borrowed: 1 })
     }
 
-    fn put_in(pid: u32, sampler: Sampler, place: Place, settings: &Settings) -> Result<(Injected, Memories), Trouble> {
-        let none = Region::default();
+    fn put_in(
+        process: &Process,
+        sampler: Sampler,
+        place: Place,
+        settings: &Settings,
+    ) -> Result<(Injected, Memories), Trouble> {
+        let (pid, none, mut made) = (process.pid, Region::default(), Files::new());
         let begun = Instant::now();
         let names = [ring::CONTROL, ring::SESSION, ring::FACTS];
         let make = |thread: &mut Borrowed<'_>| {
-            names.iter().map(|name| memory_file(thread, pid, name)).collect::<Result<Vec<_>, _>>()
+            process.must_live()?;
+            names.iter().map(|name| file_there(thread, process, name)).collect::<Result<Vec<_>, _>>()
         };
         let files = with_thread(pid, &place.code, none, make)?;
         let mut stood = begun.elapsed();
         let opened: Vec<Opened> = files.iter().map(|(opened, _)| *opened).collect();
+        opened.iter().for_each(|(_, file)| made.add(*file));
         let mut files = files.into_iter().map(|(_, file)| file);
         let mut file = || files.next().ok_or(Trouble::Unfit);
         // By this thread, which lives as long as the recording does: the facts show its end.
@@ -354,10 +379,13 @@ impl Injected {
         let mut control = control_in(&file, &sampler)?;
         let begun = Instant::now();
         let map = |thread: &mut Borrowed<'_>| {
+            process.must_live()?;
             map_all(thread, &mut control, (&file, &opened), (pid, &sampler, &place), settings)
         };
-        let (control_at, base, image) = with_thread(pid, &place.code, none, map)?;
+        let mapped = with_thread(pid, &place.code, none, map);
         stood += begun.elapsed();
+        made.close_in_children(pid, &place.code);
+        let (control_at, base, image) = mapped?;
         Ok((Injected { pid, place, control, control_at, base, sampler, image, stood, borrowed: 2 }, memories))
     }
 
@@ -368,16 +396,15 @@ impl Injected {
             return Ok(injected);
         }
         let (refusal, detail) = (injected.control.get().refusal, injected.control.get().detail);
-        let why = match refusal {
-            SIGNAL_TAKEN => "it has a handler for SIGSTKFLT, the sampler's signal, itself".to_owned(),
-            ALTERNATE_STACK => format!(
+        let declined = match refusal {
+            SIGNAL_TAKEN => Declined::for_good("it has a handler for SIGSTKFLT, the sampler's signal, itself"),
+            ALTERNATE_STACK => Declined::for_good(format!(
                 "it handles signal {detail} on an alternate stack, as Go's runtime does, whose goroutines have no stack for a sample"
-            ),
-            FAILED_CALL => "the kernel refused the signal's handler".to_owned(),
-            _ => "the sampler found no memory, or no block".to_owned(),
+            )),
+            FAILED_CALL => Declined::new("the kernel refused the signal's handler"),
+            _ => Declined::new("the sampler found no memory, or no block"),
         };
-        injected.leave(Instant::now() + leave::LONGEST);
-        Err(Declined { why })
+        Err(declined.with(injected.leave(Instant::now() + leave::LONGEST)))
     }
 
     /// Gives these threads timers, and takes those of threads that have ended away. Returns the threads that got none.

@@ -3,17 +3,17 @@
 //! namespaces and with whatever rights the process is: uu's own files it could not open.
 
 use super::borrow::{Borrowed, Trouble};
+use super::forked::Files;
+use super::process::Process;
 use super::{is_still, Opened};
 use crate::memory::Memory;
 use rustix::fs::fstat;
-use rustix::process::{pidfd_getfd, PidfdGetfdFlags};
 use std::alloc::{alloc_zeroed, handle_alloc_error, Layout};
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixDatagram;
-use uunwind_recorder::child;
 
 /// Number of files.
 const FILES: usize = 3;
@@ -61,8 +61,14 @@ impl Message {
     }
 }
 
-/// Passes these files. Returns their numbers there, and which files they are.
-pub fn pass(thread: &mut Borrowed<'_>, pid: u32, files: [BorrowedFd<'_>; FILES]) -> Result<[Opened; FILES], Trouble> {
+/// Passes these files. Returns their numbers there, and which files they are. `made`: all that is opened there for it.
+pub fn pass(
+    thread: &mut Borrowed<'_>,
+    process: &Process,
+    files: [BorrowedFd<'_>; FILES],
+    made: &mut Files,
+) -> Result<[Opened; FILES], Trouble> {
+    let pid = process.pid;
     let at = thread.put(&[0; 8])?;
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
     thread.call(libc::SYS_socketpair, [libc::AF_UNIX as u64, kind as u64, 0, at, 0, 0])?;
@@ -73,8 +79,13 @@ pub fn pass(thread: &mut Borrowed<'_>, pid: u32, files: [BorrowedFd<'_>; FILES])
     let [a, b, c, d, e, f, g, h] = pair;
     let ends = [[a, b, c, d], [e, f, g, h]].map(|end| u64::from(u32::from_ne_bytes(end)));
     let known = ends.map(|end| which(pid, end).map(|file| (end, file)));
+    known.iter().flatten().for_each(|(_, file)| made.add(*file));
+    for file in files {
+        let stat = fstat(file).map_err(io::Error::from)?;
+        made.add((stat.st_dev, stat.st_ino));
+    }
     let passed = match known {
-        [Some(own), Some(other)] => exchange(thread, pid, [own, other], files),
+        [Some(own), Some(other)] => exchange(thread, process, [own, other], files),
         _ => Err(wrong()),
     };
     for end in known.into_iter().flatten().filter(|end| is_still(pid, *end)) {
@@ -102,12 +113,11 @@ fn is_unnamed(socket: &OwnedFd) -> io::Result<bool> {
 
 fn exchange(
     thread: &mut Borrowed<'_>,
-    pid: u32,
+    process: &Process,
     [own, (other, _)]: [Opened; 2],
     files: [BorrowedFd<'_>; FILES],
 ) -> Result<[Opened; FILES], Trouble> {
-    let number = i32::try_from(own.0).map_err(|_| wrong())?;
-    let socket = pidfd_getfd(child::pidfd(pid)?, number, PidfdGetfdFlags::empty()).map_err(io::Error::from)?;
+    let socket = process.file(i32::try_from(own.0).map_err(|_| wrong())?)?;
     // Another thread there may have put a file of the program's in its place, which gets nothing of uu's.
     let stat = fstat(&socket).map_err(io::Error::from)?;
     if (stat.st_dev, stat.st_ino) != own.1 || !is_unnamed(&socket)? {
@@ -119,7 +129,7 @@ fn exchange(
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     thread.call(libc::SYS_recvmsg, [other, at, flags as u64, 0, 0, 0])?;
     let mut message = [0; MESSAGE];
-    if !Memory::of(pid).read_now(at + std::mem::offset_of!(Message, head) as u64, &mut message) {
+    if !Memory::of(process.pid).read_now(at + std::mem::offset_of!(Message, head) as u64, &mut message) {
         return Err(wrong());
     }
     let number = |offset: usize| {
@@ -138,7 +148,7 @@ fn exchange(
         *to = (u64::try_from(fd).map_err(|_| wrong())?, (stat.st_dev, stat.st_ino));
     }
     // Another thread there may have put others in their place.
-    if passed.iter().all(|opened| is_still(pid, *opened)) {
+    if passed.iter().all(|opened| is_still(process.pid, *opened)) {
         Ok(passed)
     } else {
         Err(wrong())

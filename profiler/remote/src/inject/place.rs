@@ -112,6 +112,7 @@ impl Place {
     /// Looks at the process; the reason if no sampler can be put into it.
     pub fn of(pid: u32, signal: i32) -> Result<Place, Declined> {
         let no = |why: &str| Err(Declined::new(why));
+        let never = |why: &str| Err(Declined::for_good(why));
         let (mut looks, begun) = (0, Instant::now());
         while all_block(pid, signal) {
             looks += u32::from(!waits_for_child(pid));
@@ -123,22 +124,22 @@ impl Place {
         if let Some(why) = thread_that_forbids(pid, signal) {
             return Err(why);
         }
-        let read = || maps::of(pid).map_err(|error| Declined::new(&error.to_string()));
+        let read = || maps::of(pid).map_err(|error| Declined::new(error.to_string()));
         let mut mappings: Vec<Mapping> = read()?.collect();
         let Some(program) = program(pid, &mappings) else { return no("its program's file cannot be read") };
         if program.0.is_go() {
-            return no("it is a Go program, whose goroutines have no stack for a signal's frame");
+            return never("it is a Go program, whose goroutines have no stack for a signal's frame");
         }
         if program.0.symbol("sigaction").is_some() {
-            return no(
+            return never(
                 "it defines sigaction itself, as Erlang's runtime does, whose code has no stack for a signal's frame",
             );
         }
         if program.0.any_symbol("caml_alloc_main_stack").is_some() {
-            return no("it is a program of OCaml 5, whose functions have no stack for a signal's frame");
+            return never("it is a program of OCaml 5, whose functions have no stack for a signal's frame");
         }
         let Some(find_object) = find_object(pid, &mappings) else {
-            return no("it has no loader of glibc 2.35 or later, which finds a sampler's objects (static programs and musl have none)");
+            return never("it has no loader of glibc 2.35 or later, which finds a sampler's objects (static programs and musl have none)");
         };
         let (memory, begun) = (Memory::of(pid), Instant::now());
         while !is_started(&memory, &mappings, &program.0, program.1.start) {
@@ -150,7 +151,7 @@ impl Place {
         }
         if let Some(kind) = registered(pid) {
             let why = format!("it has registered {kind}, which a sampler in it does not see");
-            return Err(Declined { why });
+            return Err(Declined::for_good(why));
         }
         let Some(code) = Code::find(&memory, &mappings) else {
             return no("its C library has not the instructions that a call into it takes");
@@ -198,15 +199,17 @@ fn thread_that_forbids(pid: u32, signal: i32) -> Option<Declined> {
         let value = |name: &str| status.lines().find_map(|line| Some(line.strip_prefix(name)?.trim()));
         let set = |name: &str| value(name).and_then(|text| u64::from_str_radix(text, 16).ok()).unwrap_or(0);
         if value("Seccomp:").is_some_and(|mode| mode != "0") {
-            return Some(Declined::new(
+            return Some(Declined::for_good(
                 "a filter of system calls (seccomp) is set there, under which a sampler's calls may end the process",
             ));
         }
         if value("x86_Thread_features:").is_some_and(|features| features.contains("shstk")) {
-            return Some(Declined::new("it has a shadow stack, on which a call from outside has no return address"));
+            return Some(Declined::for_good(
+                "it has a shadow stack, on which a call from outside has no return address",
+            ));
         }
         if set("SigIgn:") & bit != 0 {
-            return Some(Declined::new("it ignores SIGSTKFLT, the sampler's signal"));
+            return Some(Declined::for_good("it ignores SIGSTKFLT, the sampler's signal"));
         }
     }
     None

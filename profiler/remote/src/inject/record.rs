@@ -82,14 +82,12 @@ pub fn record(
     let ((file, kept), path) = match opened {
         Ok(opened) => opened,
         Err(error) => {
-            facts.stop();
-            family.leave();
+            give_up(family, &mut facts, &mut event);
             return Err(unwritable(&error).into());
         }
     };
     if let Some(signal) = interrupted() {
-        facts.stop();
-        family.leave();
+        give_up(family, &mut facts, &mut event);
         return Err(AttachError::Interrupted(signal).into());
     }
     let settings = settings(attach);
@@ -189,6 +187,13 @@ pub fn record(
     child::let_signals_end();
     let write_error = lost_name.or(failure);
     Ok((Outcome { wait_status: None, pid, output, samples, cpu_used, wall, unrecorded, write_error }, recording))
+}
+
+/// Takes the samplers out of processes that are not recorded after all.
+fn give_up(family: Family, facts: &mut FactsPublisher, event: &mut impl FnMut(Event<'_>)) {
+    facts.stop();
+    let (_, notes) = family.leave();
+    notes.iter().for_each(|note| event(Event::Left(note)));
 }
 
 /// Analyses the files that the process has mapped, before their first samples.
