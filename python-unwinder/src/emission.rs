@@ -111,8 +111,8 @@ fn frames(guest: &Guest<'_>, facts: &Facts, way: &mut Way, count: u32) -> Emissi
 /// The walk's buffer is full.
 struct Full;
 
-/// Emits frames of the usual kind along the way, at most `most` and at most [`RUN`]. How many: others were passed, too,
-/// which are hidden.
+/// Passes frames of the usual kind along the way, at most `most` and at most [`RUN`], and emits those that are not
+/// hidden. Returns how many it has emitted; how many it has passed, `way` says.
 #[inline(never)]
 #[allow(
     unsafe_code,

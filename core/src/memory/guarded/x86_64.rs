@@ -147,10 +147,11 @@ pub(in crate::memory) unsafe fn any_changed(words: *const Words, count: usize) -
     at != end
 }
 
-/// Copies `count` words from `was` to `to` with `bits` set in each, if they are the same in memory: each just below its
-/// address in `above`. False: one is not, or is unreadable; then an undefined number of words was copied. Two words are
-/// compared at once, and what is copied is what was compared, which takes two loads and a half for each word. It begins
-/// with the first words, whose places do not depend on the count, and looks at the differences of all at the end.
+/// Compares memory with the `count` words of `was`: the word that lies just below each address of `above` with the one
+/// of the same index; and writes the words of `was` to `to`, with `bits` set in each. False: one differs or cannot be
+/// read; then it is not defined how many were written. Two words are compared and written at once, out of one register,
+/// so that what is written is what was compared, which takes five loads for two words. It begins with the first words,
+/// whose places do not depend on the count, and looks at the differences of all at the end.
 ///
 /// # Safety
 /// There must be `count` words, at least 8, in all three places; others may write those of the first two meanwhile.
