@@ -24,9 +24,13 @@ pub fn gcore(pid: u32, folder: &Path) -> Result<PathBuf, String> {
     // The vsyscall page cannot be read by anybody. Stacks with guard pages of MADV_GUARD_INSTALL (glibc 2.42)
     // can, in parts, which gdb does not try.
     let lost = |line: &&str| line.contains(LOST) && !line.contains("0xffffffffff600000");
+    let core = folder.join(format!("gdb.{pid}"));
     match out.stderr.lines().chain(out.stdout.lines()).find(lost) {
-        Some(line) => Err(line.to_owned()),
-        None => Ok(folder.join(format!("gdb.{pid}"))),
+        Some(line) => {
+            std::fs::remove_file(core).expect("a core file");
+            Err(line.to_owned())
+        }
+        None => Ok(core),
     }
 }
 
