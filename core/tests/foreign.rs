@@ -1,14 +1,16 @@
 //! Steppers and overlays inside a walk: what they may do, and what the walk makes of nonsense.
 #![cfg(target_arch = "x86_64")]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::mem::MaybeUninit;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
-use uunwind_core::memory::{Reader, Region};
+use uunwind_core::memory::{Read, Reader, Recalled, Region};
+use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::{
     Caller, View, Visit, OVERLAY_INTERPRETER, STEP_DONE, STEP_END, STEP_LOST, STEP_NATIVE, STEP_OTHER_STACK,
 };
+use uunwind_core::recovery::{Protector, Recovery};
 use uunwind_core::regs::{Regs, RSP};
 use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::span::Span;
@@ -26,6 +28,7 @@ struct Process {
     keeps: bool,
     off: bool,
     failed: Vec<(u8, StopReason)>,
+    recovery: Recovery,
 }
 
 impl Env for Process {
@@ -47,6 +50,10 @@ impl Env for Process {
             false => Claimed::No,
         };
         Look { claim, ..Look::at(self.rule(cursor, reader)) }
+    }
+    fn protector(&self, _: u8) -> Protector {
+        // SAFETY: no call of these tests faults, and the walk ends before this process.
+        unsafe { Protector::new(&self.recovery, Span::EMPTY) }
     }
     fn failed(&mut self, claim: &Claim, reason: StopReason) {
         self.failed.push((claim.index, reason));
@@ -81,10 +88,10 @@ unsafe extern "C" fn step(view: *mut View) -> u32 {
         let name = ((*view.host).find_name)(view.walk, 1, 2);
         assert!(((*view.host).emit)(view.walk, name, 11));
     }
-    SCRIPT.with_borrow(|(answer, change)| {
-        change(caller, view);
-        *answer
-    })
+    // A copy: a call that is abandoned gives nothing back.
+    let (answer, change) = SCRIPT.with_borrow(|script| *script);
+    change(caller, view);
+    answer
 }
 
 /// leaf (native, 0x1000) -> FOREIGN + 0x10 -> whatever the stepper says; 0x9010 lies in the outermost function.
@@ -110,6 +117,12 @@ fn run_in(
     let stack: Vec<u8> = returns.flat_map(|address: u64| [0, address]).flat_map(u64::to_le_bytes).collect();
     let regions = [Region { address: STACK, bytes: &stack }];
     let mut reader = Reader::recorded(&regions);
+    let (mut log, mut recalled) = (Vec::<Read>::with_capacity(64), Box::new(Recalled::new()));
+    // SAFETY: both outlive the reader, and have no other user.
+    unsafe {
+        reader.write_down(log.as_mut_ptr(), log.capacity());
+        reader.keep_answers(&raw mut *recalled);
+    }
     let mut scratch = vec![0u128; SCRATCH / 16];
     let mut exchange = MaybeUninit::uninit();
     let setting = Setting {
@@ -121,7 +134,7 @@ fn run_in(
         last_walk: std::ptr::null_mut(),
         keep_outermost: true,
     };
-    let mut process = Process { step, keeps, off, failed: Vec::new() };
+    let mut process = Process { step, keeps, off, failed: Vec::new(), recovery: Recovery::new() };
     let mut words = vec![0; DEEP_WORDS];
     let registers = std::array::from_fn(|r| if r == usize::from(RSP) { STACK } else { r as u64 });
     let leaf = Cursor { regs: Regs::full(0x1000, registers), exact: true };
@@ -284,4 +297,34 @@ fn another_stack_may_lie_anywhere() {
     });
     assert_eq!((outcome.stop, failed), (StopReason::Complete, vec![]));
     assert_eq!(addresses(&frames), [0x1000, 0, FOREIGN + 0x10, 0x9010]);
+}
+
+thread_local! {
+    static READS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Reads by the reader that it is lent, over and over.
+fn read_without_end(_: &mut Caller, view: &View) {
+    // SAFETY: the walk's view, which nothing else wraps.
+    let guest = unsafe { Guest::new(view) }.expect("a host of this version");
+    for _ in 0..1 << 12 {
+        // SAFETY: the guest is not used until the reader is dropped.
+        let mut near = unsafe { guest.near() }.expect("the walk's log is open");
+        for nth in 0..1 << 14 {
+            let read = if nth % 2 == 0 { near.words(STACK, [0]) } else { near.peek(STACK, [0]) };
+            assert_eq!(read, Some([0]));
+        }
+        drop(near);
+        READS.set(READS.get() + (1 << 14));
+    }
+}
+
+/// Also where no timer runs, and although it calls no function of the host for a single word.
+#[test]
+fn what_a_plugin_reads_by_a_reader_that_it_is_lent_has_a_limit() {
+    let (outcome, frames, failed) = run(STEP_DONE, read_without_end);
+    assert_eq!((outcome.stop, outcome.desync), (StopReason::Complete, 1));
+    assert_eq!(failed, [(2, StopReason::Watchdog)]);
+    assert_eq!(addresses(&frames), [0x1000, FOREIGN + 0x10, 0x9010], "its frames are taken back");
+    assert!((2 << 20..5 << 20).contains(&READS.get()), "{} reads", READS.get());
 }

@@ -143,6 +143,7 @@ impl Near<'_> {
             }
             self.next = header.wrapping_add(1 + taken * ENTRIES);
         }
+        self.count = self.count.wrapping_add(taken as u32);
         (taken, address)
     }
 

@@ -67,6 +67,8 @@ pub struct Reader<'a> {
     mode: Mode<'a>,
     pages: probed::Pages,
     log: Log,
+    /// Structures and words that a borrower has read ([`near`]) since this was last asked.
+    lent: u32,
 }
 
 /// End of the user addresses: 47 bits, on AArch64 48 unless a program asks for more. Reads that could pass it fail.
@@ -82,17 +84,17 @@ impl<'a> Reader<'a> {
     /// For [`Mode::Guarded`]: the thread's SIGSEGV and SIGBUS must be unblocked and reach a handler that applies
     /// [`guarded::mend`]. For [`Mode::Hosted`]: the function must take the argument, for as long as the reader is used.
     pub unsafe fn new(mode: Mode<'a>) -> Reader<'a> {
-        Reader { mode, pages: probed::Pages::new(), log: Log::none() }
+        Reader { mode, pages: probed::Pages::new(), log: Log::none(), lent: 0 }
     }
 
     /// A reader by [`Mode::Probed`] reads, which have no precondition.
     pub fn probed() -> Reader<'a> {
-        Reader { mode: Mode::Probed, pages: probed::Pages::new(), log: Log::none() }
+        Reader { mode: Mode::Probed, pages: probed::Pages::new(), log: Log::none(), lent: 0 }
     }
 
     /// A reader of saved bytes; what lies in none of the regions is unreadable.
     pub fn recorded(regions: &'a [Region<'a>]) -> Reader<'a> {
-        Reader { mode: Mode::Recorded(regions), pages: probed::Pages::new(), log: Log::none() }
+        Reader { mode: Mode::Recorded(regions), pages: probed::Pages::new(), log: Log::none(), lent: 0 }
     }
 
     /// From now on reads are logged at `start`, as long as there is space.
@@ -153,6 +155,12 @@ impl<'a> Reader<'a> {
     #[inline(always)]
     pub fn written(&self) -> usize {
         self.log.len()
+    }
+
+    /// Number of structures that borrowers have read ([`near::Near`]) since the last call of this.
+    #[inline(always)]
+    pub fn take_lent(&mut self) -> u32 {
+        core::mem::take(&mut self.lent)
     }
 
     /// Whether some reads found no space in the log.

@@ -2,7 +2,8 @@
 //!
 //! A call of a host function for each word costs more than reading the word. A plugin that is built from this crate,
 //! with the same layout, may borrow the reader for a part of its work: it then loads words in its own code, by
-//! [`guarded`] loads with its own fix-ups, and logs them itself. Nothing else of the walk may be called meanwhile.
+//! [`guarded`] loads with its own fix-ups, and logs them itself. Nothing else of the walk may be called meanwhile. How
+//! much it has read is counted when it gives the reader back; the walk adds that to the calls of its functions.
 
 use super::read_log::Read;
 use super::{guarded, Log, Reader, ANSWER, KEY, SURE};
@@ -12,7 +13,7 @@ use core::mem::{offset_of, size_of};
 /// Largest number of words of one [`Near::words`], and number of reads for which space is reserved at once.
 const STRETCH: usize = 8;
 /// Incremented when the same bytes get another meaning.
-const REVISION: u64 = 2;
+const REVISION: u64 = 3;
 
 /// Distinguishes a reader of this build from one with another layout.
 pub const LAYOUT: u64 = {
@@ -20,6 +21,7 @@ pub const LAYOUT: u64 = {
         REVISION,
         size_of::<Reader<'_>>() as u64,
         offset_of!(Reader<'_>, log) as u64,
+        offset_of!(Reader<'_>, lent) as u64,
         size_of::<Log>() as u64,
         offset_of!(Log, next) as u64,
         offset_of!(Log, recalled) as u64,
@@ -47,6 +49,8 @@ pub struct Near<'n> {
     /// needed at each load.
     pub(super) next: *mut Read,
     end: *mut Read,
+    /// Number of structures that were read, added to the reader's own number at the end.
+    pub(super) count: u32,
 }
 
 impl<'n> Near<'n> {
@@ -63,7 +67,7 @@ impl<'n> Near<'n> {
         }
         let (next, end) = (reader.log.next, reader.log.end);
         let limit = if reader.is_guarded() { SURE } else { 0 };
-        Some(Near { reader, plugin: plugin.into(), limit, next, end })
+        Some(Near { reader, plugin: plugin.into(), limit, next, end, count: 0 })
     }
 
     /// Reserves space for [`STRETCH`] reads. False: the log is full, which is noted.
@@ -94,6 +98,7 @@ impl<'n> Near<'n> {
     #[inline(always)]
     pub fn words<const N: usize>(&mut self, address: u64, offsets: [u32; N]) -> Option<[u64; N]> {
         const { assert!(N <= STRETCH) };
+        self.count = self.count.wrapping_add(1);
         if address >= self.limit {
             // A copy that is made here: otherwise the offsets would be in memory on the fast path as well.
             return self.words_by_reader(address, &offsets.map(|offset| offset));
@@ -119,6 +124,7 @@ impl<'n> Near<'n> {
     /// logged by other means.
     #[inline(always)]
     pub fn peek<const N: usize>(&mut self, address: u64, offsets: [u32; N]) -> Option<[u64; N]> {
+        self.count = self.count.wrapping_add(1);
         if address >= self.limit {
             let was = self.reader.pause(true);
             let words = self.words_by_reader(address, &offsets.map(|offset| offset));
@@ -198,6 +204,7 @@ impl Drop for Near<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         self.reader.log.next = self.next;
+        self.reader.lent = self.reader.lent.saturating_add(self.count);
     }
 }
 

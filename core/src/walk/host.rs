@@ -16,9 +16,9 @@ use core::mem::size_of;
 /// Limit of a plugin's attempts to emit frames after a call that returned that there is no room. One that goes on
 /// beyond it would not end by itself.
 const REFUSED_LIMIT: u32 = 64;
-/// Limit of the host's functions that the calls of one walk make; of those that emit several frames, each counts.
-/// Beyond it a plugin counts as endless, also where no timer runs. A stack of 4,096 interpreted frames takes about a
-/// tenth of it.
+/// Limit of the host's functions that the calls of one walk make; of those that emit several frames, each counts, and so
+/// does each structure that a plugin reads by a reader that it was lent. Beyond it a plugin counts as endless, also where
+/// no timer runs. A stack of 4,096 interpreted frames takes about a tenth of it, and the deepest one half of it.
 const CALLS_LIMIT: u32 = 4 << 20;
 
 /// Number of calls that one counts for which looks at this number of bytes.
@@ -69,7 +69,7 @@ impl<E: Env> Walk<'_, '_, E> {
         true
     }
 
-    /// Counts a call of one of the host's functions. What a plugin reads by [`Host::lend_reader`] is not counted.
+    /// Counts a call of one of the host's functions.
     #[inline(always)]
     fn count_call(&mut self) {
         self.count(1);
@@ -201,7 +201,9 @@ impl<E: Env> Walk<'_, '_, E> {
         }
         // SAFETY: as above.
         let walk = unsafe { &mut *walk.cast::<Self>() };
-        walk.count_call();
+        // What was read by it when it was lent last.
+        let read = walk.reader.take_lent();
+        walk.count(read.saturating_add(1));
         core::ptr::from_mut(walk.reader).cast()
     }
 
