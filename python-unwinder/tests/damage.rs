@@ -42,17 +42,18 @@ fn process(version: usize) -> Process {
     p
 }
 
-fn show(memory: &Memory, version: usize) -> (usize, usize) {
+/// Shows a process's native frames: how many frames the plugin emits, and whether it has doubts.
+fn show(memory: &Memory, version: usize) -> (usize, bool) {
     let mut walk = Walk::new(memory);
     walk.room = 4096;
     let natives: Vec<_> = natives().into_iter().map(|native| (native, ALL[version])).collect();
-    walk.show(&natives);
+    let shown = walk.show(&natives);
     assert!(walk.reads <= READS_LIMIT, "{} reads", walk.reads);
     for (name, position) in &walk.emitted {
         let code = walk.names[*name as u32 as usize - 1].code;
         assert_is_in_code(memory, &ALL[version].facts, code, *position);
     }
-    (walk.emitted.len(), walk.reads)
+    (walk.emitted.len(), shown.iter().any(|shown| shown.answer & OVERLAY_DESYNC != 0))
 }
 
 /// Of what is shown this much can be told of any memory: a code object is one, and a position is in its instructions.
@@ -87,7 +88,7 @@ fn single_words_of_a_good_process_are_replaced() {
     let mut emitted = 0;
     for version in 0..ALL.len() {
         let good = process(version).memory;
-        assert_eq!(show(&good, version).0, 18, "all frames of the undamaged process");
+        assert_eq!(show(&good, version), (18, false), "all frames of the undamaged process");
         // Only the words in use are damaged.
         let used = good.used_words();
         let mut bad = good.clone();
@@ -113,7 +114,7 @@ fn single_words_of_a_good_process_are_replaced() {
 fn a_chain_in_a_circle_that_shows_nothing_is_given_up() {
     for (version, python) in ALL.iter().enumerate() {
         // The undamaged process teaches where boundaries lie.
-        show(&process(version).memory, version);
+        assert_eq!(show(&process(version).memory, version), (18, false));
         let previous = u64::from(python.facts.frame_previous);
         // It has not begun; it stands behind its instructions.
         for position in [0, 200] {
@@ -122,7 +123,8 @@ fn a_chain_in_a_circle_that_shows_nothing_is_given_up() {
             let first = p.call(code, position, THREAD);
             let last = (0..8).map(|_| p.call(code, position, THREAD)).last().expect("eight");
             p.memory.put64(first + previous, last);
-            show(&p.memory, version);
+            let (_, doubtful) = show(&p.memory, version);
+            assert!(doubtful, "version {version}, position {position}: the stack is not marked");
         }
     }
 }
@@ -144,6 +146,24 @@ fn frames_that_show_nothing_may_stand_between_any_others() {
         let answer = walk.show(&[(native, python)]).remove(0);
         assert_eq!(answer.answer & OVERLAY_DESYNC, 0);
         assert_eq!(answer.frames.len(), 41);
+    }
+}
+
+#[test]
+fn where_too_many_frames_in_a_row_show_nothing_the_rest_is_given_up_with_doubt() {
+    for python in ALL {
+        let mut p = Process::new(python);
+        let [shown, hidden] = ["shown", "hidden"].map(|name| p.code(name, "/x.py", 3, 64));
+        let native = natives()[5];
+        p.activate(native.cfa);
+        p.call(shown, 8, THREAD);
+        for _ in 0..40 {
+            p.call(hidden, 0, THREAD);
+        }
+        p.call(shown, 8, THREAD);
+        let mut walk = Walk::new(&p.memory);
+        let answer = walk.show(&[(native, python)]).remove(0);
+        assert_eq!((answer.answer & OVERLAY_DESYNC, answer.frames.len()), (OVERLAY_DESYNC, 1));
     }
 }
 
