@@ -18,6 +18,7 @@ import time
 
 # Iterations after which a loop runs in the JIT's code.
 HOT = 6000 if os.environ.get("PYTHON_JIT") == "1" else 0
+ROUNDS = 80 if HOT else 8
 seen = None  # what the profile function sees
 callers = []  # in 3.9, functions that gen.throw() hides
 
@@ -192,7 +193,7 @@ def more():
     re.sub("a", lambda match: str(leaf(1)), "a")
     max(map(by_c, (1, 2)), key=by_c)
     [Made(i) for i in range(3)]
-    loops(8)
+    loops(ROUNDS)
 
 
 def main():
