@@ -7,7 +7,7 @@ use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::regs::{ucontext_offset, Regs, RA, RBP, RSP};
-use uunwind_core::rule::{Packed, Rule, RuleKind, RA_IN_REGISTER, SAME, UNKNOWN};
+use uunwind_core::rule::{Packed, Rule, RuleKind, BY_FRAME_POINTER, RA_IN_REGISTER, SAME, UNKNOWN};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{
     walk, Env, Names, Outcome, Replay, Setting, DEEPEST, DEEP_WORDS, MAX_FRAMES, MAX_WORDS, OUTERMOST,
@@ -242,6 +242,43 @@ fn a_frame_pointer_below_the_stack_pointer_is_stale() {
         let (outcome, words) = run(rules, &[STACK + fp, 0x2000, 0x5000, 0x3000, 0x3000], leaf(0x1000, STACK), 10);
         assert_eq!((outcome.stop, words.len()), (stop, count), "rbp {fp} above the leaf's rsp");
     }
+}
+
+#[test]
+fn a_frame_pointer_in_the_red_zone_is_right_where_the_return_address_is_still_to_be_popped() {
+    // As in libffi's ffi_call_unix64: rbp points to what was saved, three words below the return address, and the stack
+    // pointer was moved up to that.
+    let mut saved = Rule::simple(RBP, 32);
+    saved.slots[1] = -2;
+    let rules = move |pc: u64| match pc {
+        0x1000 => Ok(saved),
+        0x1fff => Ok(Rule::simple(RBP, 16)),
+        _ => Ok(Rule::end()),
+    };
+    let mut stack = [0; 40];
+    (stack[20], stack[21]) = (STACK + 8 * 22, 0x2000);
+    stack[23] = 0x3000;
+    let at = |sp: u64, exact: bool| {
+        let mut cursor = leaf(0x1000, STACK + 8 * sp);
+        cursor.regs.set(RBP, STACK + 8 * 18);
+        cursor.exact = exact;
+        cursor
+    };
+    // The saved registers are above the stack pointer; below it, up to the return address; and that was popped.
+    for (sp, stop) in [(18, StopReason::Complete), (21, StopReason::Complete), (22, StopReason::BadCfa)] {
+        assert_eq!(run(rules, &stack, at(sp, true), 10).0.stop, stop, "rsp at word {sp}");
+    }
+    let not_exact = move |pc: u64| rules(pc + u64::from(pc == 0xfff));
+    assert_eq!(run(not_exact, &stack, at(21, false), 10).0.stop, StopReason::BadCfa, "it has called something");
+    let guessed = move |pc: u64| {
+        let rule: Rule = rules(pc)?;
+        Ok(Rule { flags: if pc == 0x1000 { BY_FRAME_POINTER } else { 0 }, ..rule })
+    };
+    assert_eq!(run(guessed, &stack, at(21, true), 10).0.stop, StopReason::BadCfa, "the frame pointer is a guess");
+    let mut far = at(21, true);
+    far.regs.set(RBP, STACK + 8 * 4);
+    let long = move |pc: u64| if pc == 0x1000 { Ok(Rule { cfa_offset: 8 * 18, ..saved }) } else { rules(pc) };
+    assert_eq!(run(long, &stack, far, 10).0.stop, StopReason::BadCfa, "17 words below");
 }
 
 #[test]
