@@ -27,6 +27,7 @@
 //! other_states  the thread's states in other interpreters, whose activations may lie on the same stack
 //! lines         line tables of all versions
 //! trampoline    the machine code of `-X perf`, which lies in no object: the step to its caller
+//! closure       the machine code by which C calls functions of ctypes and cffi, likewise
 //! jit           the machine code of 3.14's JIT, likewise
 //! overlay       the entry: which activation is this native frame?
 //! ```
@@ -39,6 +40,7 @@ extern crate std;
 pub mod awaiting;
 mod cframe;
 mod chain;
+mod closure;
 mod code;
 mod cursor;
 mod emission;

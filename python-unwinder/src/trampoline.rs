@@ -13,7 +13,7 @@
 //! ```
 //! The step depends only on the instructions from the pc to the `ret`, so it is right for any code with these bytes.
 
-use crate::jit;
+use crate::{closure, jit};
 use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::{OVERLAY_INTERPRETER, STEP_DONE, STEP_NATIVE, UNTOUCHED};
 use uunwind_core::regs::SP;
@@ -57,9 +57,13 @@ const fn word(bytes: [u8; 8]) -> u64 {
 const PRESERVED: u32 = 1 << 3 | 1 << 6 | 1 << SP | 0xf << 12;
 
 /// [`uunwind_core::plugin::Plugin::step`] of this plugin, called for frames in code that no object covers. What is no
-/// trampoline may be code of the JIT.
+/// trampoline may be a closure, or code of the JIT.
 pub fn step(guest: &Guest<'_>) -> u32 {
-    let Some((pc, sp, rbp)) = caller_of(guest) else { return jit::step(guest) };
+    let (found, is_closure) = match caller_of(guest) {
+        Some(found) => (Some(found), false),
+        None => (closure::place(guest).and_then(|above| caller_at(guest, above, false)), true),
+    };
+    let Some((pc, sp, rbp)) = found else { return jit::step(guest) };
     let Some(caller) = guest.caller() else { return STEP_NATIVE | UNTOUCHED };
     caller.pc = pc;
     caller.known &= PRESERVED;
@@ -71,13 +75,19 @@ pub fn step(guest: &Guest<'_>) -> u32 {
         caller.known |= 1 << RBP;
         guest.restored(RBP);
     }
-    let mark = if guest.is_claimed(pc) { OVERLAY_INTERPRETER } else { 0 };
+    // What calls a closure is no interpreter, also where it is a part of one.
+    let mark = if !is_closure && guest.is_claimed(pc) { OVERLAY_INTERPRETER } else { 0 };
     STEP_DONE | mark | UNTOUCHED
 }
 
 /// The caller's pc, stack pointer, and rbp if the trampoline saved it: if the frame's pc lies in a trampoline.
 fn caller_of(guest: &Guest<'_>) -> Option<(u64, u64, Option<u64>)> {
     let (above, saved) = FORMS.iter().find_map(|form| place(guest, form)).or_else(|| before(guest))?;
+    caller_at(guest, above, saved)
+}
+
+/// The same, where the distance to the return address is known, and whether rbp is saved at the stack pointer.
+fn caller_at(guest: &Guest<'_>, above: u64, saved: bool) -> Option<(u64, u64, Option<u64>)> {
     let sp = guest.view().sp;
     let place = sp.wrapping_add(above);
     let rbp = if saved { Some(guest.word(sp)?) } else { None };
