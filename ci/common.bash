@@ -28,7 +28,8 @@ one_segment() {
     local folder
     folder=$(mktemp -d)
     # LLVM's; that of GNU's linker is -z noseparate-code, which the other takes, too.
-    if rustc --crate-type cdylib -C link-arg=-Wl,--no-rosegment -o "$folder/none.so" - </dev/null >"$folder/said" 2>&1; then
+    if rustc --crate-type cdylib -C link-arg=-Wl,--no-rosegment -o "$folder/none.so" - </dev/null \
+        >"$folder/said" 2>&1; then
         echo -Wl,--no-rosegment
     else
         echo -Wl,-z,noseparate-code

@@ -349,8 +349,8 @@ fn a_frame_that_says_where_its_cfa_is_may_change_its_mind() {
     }
 }
 
-/// That a buffer is full says that there is one more frame: where the last one for which there is room has no caller any
-/// more, and nothing else has changed, what was cached does not hold.
+/// That a buffer is full says that there is one more frame: where the last one for which there is room has no caller
+/// any more, and nothing else has changed, what was cached does not hold.
 #[test]
 fn a_full_buffer_says_that_there_is_one_more_frame() {
     handle_faults();

@@ -54,7 +54,7 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, frame: &PyFrame, mark: u64) -> Emi
     let Some(first) = instructions(guest, facts, frame) else {
         return Emitted::Invalid;
     };
-    let position = match code.position(frame.instruction, frame.owner == OWNER_GENERATOR, first) {
+    let position = match code.position(frame.instruction, || frame.owner == OWNER_GENERATOR, first) {
         Place::At(position) => position,
         Place::Hidden => return Emitted::Hidden,
         Place::Outside => return Emitted::Invalid,
@@ -84,7 +84,7 @@ pub fn usual(
 ) -> Option<Option<[u64; 2]>> {
     let code_object = Code::of_answer(found);
     let first = (code & words.code_bits).wrapping_add(u64::from(facts.code_instructions));
-    match code_object.position(instruction, words.is_generator(marks), first) {
+    match code_object.position(instruction, || words.is_generator(marks), first) {
         _ if marks & words.copy != 0 => None,
         Place::At(position) => Some(Some([u64::from(code_object.name), position])),
         Place::Hidden => Some(None),
@@ -109,9 +109,10 @@ impl Code {
         Code { name: halves as u32, first_traceable: (halves >> 32) as u32, units }
     }
 
-    /// `first`: address of the first code unit.
+    /// `is_generator`: whether it is a generator's frame; asked only where it matters. `first`: address of the first
+    /// code unit.
     #[inline(always)]
-    fn position(&self, instruction: u64, is_generator: bool, first: u64) -> Place {
+    fn position(&self, instruction: u64, is_generator: impl FnOnce() -> bool, first: u64) -> Place {
         const { assert!(UNIT == 2) };
         let ahead = instruction.wrapping_add(UNIT).wrapping_sub(first);
         // In units: what is no multiple becomes a number above all of `units`.
@@ -119,8 +120,7 @@ impl Code {
         if unit > self.units {
             return Place::Outside;
         }
-        let hidden = if is_generator { 0 } else { u64::from(self.first_traceable) };
-        if unit <= hidden {
+        if unit == 0 || (unit <= u64::from(self.first_traceable) && !is_generator()) {
             return Place::Hidden;
         }
         Place::At(ahead.wrapping_sub(UNIT))

@@ -132,8 +132,10 @@ fn run(guest: &Guest<'_>, facts: &Facts, way: &mut Way, most: u32) -> Result<usi
                 return false;
             }
             let Some(known) = code::usual(found, frame, facts, &words) else { return false };
-            emitted[count % RUN] = known.unwrap_or_default();
-            count += usize::from(known.is_some());
+            if let Some(known) = known {
+                emitted[count % RUN] = known;
+                count += 1;
+            }
             (seen, last) = (seen | last, frame[1]);
             true
         });

@@ -13,7 +13,8 @@ pub fn has_gcore() -> bool {
     gcore.arg("-h").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
-/// Lets gcore write a core file of a process, which lives on. Error: what gdb says if it has failed, or left out memory.
+/// Lets gcore write a core file of a process, which lives on. Error: what gdb says if it has failed, or left out
+/// memory.
 pub fn gcore(pid: u32, folder: &Path) -> Result<PathBuf, String> {
     let mut gcore = Command::new("gcore");
     gcore.arg("-o").arg(folder.join("gdb")).arg(pid.to_string());

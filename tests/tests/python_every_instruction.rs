@@ -2,8 +2,8 @@
 //! of this machine, and under its JIT: each stack ends, is one that a profile function sees, in that order, or is
 //! marked as doubtful. With UU_CAMPAIGNS=1 at every instruction; UU_STRIDE sets another distance.
 //!
-//! Besides, at random moments: for a second on two versions, or on all of them for UU_RANDOM_SECONDS. Each signal that was
-//! sent is a sample then, or is counted as one that came inside another sample's walk.
+//! Besides, at random moments: for a second on two versions, or on all of them for UU_RANDOM_SECONDS. Each signal that
+//! was sent is a sample then, or is counted as one that came inside another sample's walk.
 
 use libtest_mimic::Arguments;
 use std::collections::{BTreeMap, HashSet};
@@ -144,8 +144,8 @@ fn at_random_for(python: &Interpreter, seconds: u32) -> Result<(), String> {
     })?;
     let nested = nested(&recording);
     eprintln!("{}: {samples} samples of {sent} at random, {nested} inside walks, {doubtful} doubtful", python.label);
-    // The program sends none while the last one is pending. A tick of the timer, one a second, can still merge with one,
-    // or come inside a walk itself.
+    // The program sends none while the last one is pending. A tick of the timer, one a second, can still merge with
+    // one, or come inside a walk itself.
     let ticks = 2 + seconds as usize;
     match wrong {
         Some(wrong) => Err(wrong),
@@ -182,8 +182,8 @@ fn every_instruction(python: &Interpreter, jit: bool) -> Result<(), String> {
     if doubtful * DOUBTFUL > seen.samples {
         return Err(format!("{doubtful} of {} stacks are doubtful: {:?}", seen.samples, seen.doubtful));
     }
-    // Without the JIT there are a few: code that ctypes makes for callbacks is in no object either. With it, more than a
-    // tenth; debug builds have the fewest, since they execute several times as many instructions of C.
+    // Without the JIT there are a few: code that ctypes makes for callbacks is in no object either. With it, more than
+    // a tenth; debug builds have the fewest, since they execute several times as many instructions of C.
     if jit && seen.in_jit * 20 < seen.samples {
         return Err(format!("{} of {} samples in the JIT's code", seen.in_jit, seen.samples));
     }

@@ -16,8 +16,8 @@ const SAME_EPOCH: u32 = 8;
 
 /// The slot. Its own thread alone uses it, and a handler that interrupts leaves it as it was: so plain loads and stores
 /// suffice, but for the mark, which writers of the registry read; `thread_pointer` and `tid`, by which threads claim
-/// slots; the holders, which tasks may contend for that share a thread pointer; and the ticks, which are counted. What a
-/// replay reads of it lies in one cache line, which other threads do not write.
+/// slots; the holders, which tasks may contend for that share a thread pointer; and the ticks, which are counted. What
+/// a replay reads of it lies in one cache line, which other threads do not write.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Slot {

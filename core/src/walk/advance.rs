@@ -21,8 +21,8 @@ fn to_another_stack(rule: Packed, cursor: &mut Cursor, cfa: u64, reader: &mut Re
     }
 }
 
-/// Whether the frame pointer points into the red zone, the bytes below the stack pointer that a signal's delivery leaves
-/// alone, and the return address, by a rule of unwind data, is still to be popped (libffi's `ffi_call_unix64`).
+/// Whether the frame pointer points into the red zone, the bytes below the stack pointer that a signal's delivery
+/// leaves alone, and the return address, by a rule of unwind data, is still to be popped (libffi's `ffi_call_unix64`).
 #[cold]
 fn is_in_red_zone(rule: Packed, cursor: &Cursor, cfa: u64) -> bool {
     const RED_ZONE: u64 = if cfg!(target_arch = "x86_64") { 128 } else { 0 };

@@ -16,9 +16,9 @@ use core::mem::size_of;
 /// Limit of a plugin's attempts to emit frames after a call that returned that there is no room. One that goes on
 /// beyond it would not end by itself.
 const REFUSED_LIMIT: u32 = 64;
-/// Limit of the host's functions that the calls of one walk make; of those that emit several frames, each counts, and so
-/// does each structure that a plugin reads by a reader that it was lent. Beyond it a plugin counts as endless, also where
-/// no timer runs. A stack of 4,096 interpreted frames takes about a tenth of it, and the deepest one half of it.
+/// Limit of the host's functions that the calls of one walk make; of those that emit several frames, each counts, and
+/// so does each structure that a plugin reads by a reader that it was lent. Beyond it a plugin counts as endless, also
+/// where no timer runs. A stack of 4,096 interpreted frames takes about a tenth of it, and the deepest one half of it.
 const CALLS_LIMIT: u32 = 4 << 20;
 
 /// Number of calls that one counts for which looks at this number of bytes.

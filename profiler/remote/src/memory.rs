@@ -162,8 +162,8 @@ impl Memory {
         *self.missed.borrow_mut() = Some(BTreeSet::new());
     }
 
-    /// The pages that were read since the process runs on, because there was no copy. What was found there is of another
-    /// time than the copies, so a walk that has read it is worth nothing.
+    /// The pages that were read since the process runs on, because there was no copy. What was found there is of
+    /// another time than the copies, so a walk that has read it is worth nothing.
     pub fn missed(&self) -> BTreeSet<u64> {
         self.missed.borrow().clone().unwrap_or_default()
     }

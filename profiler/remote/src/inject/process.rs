@@ -33,8 +33,8 @@ impl Process {
         wait([self.poll_fd()], 0).iter().any(|ready| *ready)
     }
 
-    /// An error if it has ended. If not, a thread that stands still was found by its id, and is its own: until that goes
-    /// on, the id is not given away.
+    /// An error if it has ended. If not, a thread that stands still was found by its id, and is its own: until that
+    /// goes on, the id is not given away.
     pub fn must_live(&self) -> Result<(), Trouble> {
         if self.has_ended() {
             Err(Trouble::Failed(Errno::SRCH.into()))
