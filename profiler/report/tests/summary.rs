@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 use uunwind_core::frame::native_word;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_recording::{Node, Object, Process, Recording, Sample, Symbol, Symbols, Thread};
+use uunwind_recording::{End, Node, Object, Process, Recording, Sample, Symbol, Symbols, Thread};
 use uunwind_report::formats::summary;
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
@@ -137,4 +137,16 @@ fn a_chain_without_branches_is_one_line_of_the_tree() {
     let expected =
         ["  100.0 % function_1 > function_2", "   60.0 %   function_3 > function_4", "   40.0 %   function_5"];
     assert_eq!(lines, expected, "{tree}");
+}
+
+#[test]
+fn more_time_than_was_used_is_chance_or_time_of_processes_that_nobody_waited_for() {
+    // A second that was used, at 99 periods a second: the sum of many short lives is 99 +- 10.
+    for (samples, is_chance) in [(99, true), (125, true), (160, false)] {
+        let mut recording = recording([(vec![1], vec![1; samples])].into_iter());
+        recording.settings.rate = 99;
+        recording.end = Some(End { cpu_used: 1_000_000_000, ..End::default() });
+        let text = summary(&recording);
+        assert_eq!(text.contains("that none of the program's had waited for"), !is_chance, "{samples}: {text}");
+    }
 }

@@ -52,6 +52,12 @@ pub fn render(recording: &Recording, profile: &Profile, unusable: &[(u32, String
     out
 }
 
+/// Four standard deviations, in seconds, of the CPU time that is sampled of many threads or processes that are shorter
+/// than a period: each of them is sampled by chance.
+fn chance(used: f64, period: f64) -> f64 {
+    4.0 * (used * period).sqrt()
+}
+
 fn rate_and_time(recording: &Recording, out: &mut String) {
     let settings = &recording.settings;
     // A sample that a thread requested stands for no CPU time.
@@ -87,7 +93,7 @@ fn rate_and_time(recording: &Recording, out: &mut String) {
         None => ", CPU time used is not available".to_owned(),
         // The kernel adds a child's time to its parent's when it is waited for. Without a wait the share would mean
         // nothing.
-        Some(used) if sampled > used * 1.1 + period => format!(
+        Some(used) if sampled > used * 1.1 + period + chance(used, period) => format!(
             "; {used:.2} s used, without processes that had ended and that none of the program's had waited for"
         ),
         // A sample stands for a whole period, part of which may have passed before the recording, or not at all.
