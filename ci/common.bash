@@ -22,17 +22,18 @@ die() {
     exit 1
 }
 
-# Prints the linker's option that puts read-only data beside the code, in one mapping, where it has one. What every
-# program of a recording opens has a mapping and some page faults less by it, for each object.
+# Prints the linker's option, beside -z noseparate-code, that puts read-only data and code into one segment:
+# one_segment [CARGO-ARGUMENT...]. So each signal object that a recorded program opens costs one mapping, and a few page
+# faults, less.
 one_segment() {
     local folder
+    # GNU's linker needs none, which is the usual one for another architecture.
+    [[ " $* " != *" --target "* ]] || return 0
     folder=$(mktemp -d)
-    # LLVM's; that of GNU's linker is -z noseparate-code, which the other takes, too.
+    # LLVM's.
     if rustc --crate-type cdylib -C link-arg=-Wl,--no-rosegment -o "$folder/none.so" - </dev/null \
         >"$folder/said" 2>&1; then
         echo -Wl,--no-rosegment
-    else
-        echo -Wl,-z,noseparate-code
     fi
     rm -r "$folder"
 }
@@ -53,8 +54,8 @@ signal_object() {
         shift
     done
     [ $# -eq 0 ] || shift
-    for argument in -nostartfiles -Wl,-z,defs -Wl,-z,now -Wl,-Bsymbolic-functions "$(one_segment)" \
-        "-Wl,-soname,$soname" "$@" -Wl,--as-needed -lc; do
+    for argument in -nostartfiles -Wl,-z,defs -Wl,-z,now -Wl,-Bsymbolic-functions -Wl,-z,noseparate-code \
+        $(one_segment "${cargo[@]}") "-Wl,-soname,$soname" "$@" -Wl,--as-needed -lc; do
         link+=(-C "link-arg=$argument")
     done
     if [ -n "${UU_VERSION_SCRIPT-}" ]; then

@@ -2,7 +2,7 @@
 //! preloaded into them.
 
 use crate::samples::{self, Sample};
-use crate::standing::{self, Standing};
+use crate::standing::{self, Equal, Standing};
 use crate::{compile, paths, process, uu};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -78,7 +78,7 @@ pub fn explicit(
 ) -> Result<Walked, String> {
     let mut command = command(scratch, reads, objects().walks.as_os_str(), configure, program)?;
     let Some(standing) = Standing::wanted() else { return run(scratch, &mut command, uu::LIMIT) };
-    let (walked, (live, cores)) = looked_at(scratch, &mut command, &standing)?;
+    let (walked, Equal { live, cores, .. }) = looked_at(scratch, &mut command, &standing)?;
     println!("from outside: {live} stacks, and {cores} in core files, are those that {program:?} has found itself");
     Ok(walked)
 }
@@ -90,19 +90,19 @@ pub fn standing(
     configure: impl FnOnce(&mut Command),
     program: &[&OsStr],
     standing: &Standing,
-) -> Result<(usize, usize), String> {
+) -> Result<Equal, String> {
     let mut command = command(scratch, Reads::Guarded, objects().walks.as_os_str(), configure, program)?;
     looked_at(scratch, &mut command, standing).map(|(_, equal)| equal)
 }
 
-fn looked_at(scratch: &Path, command: &mut Command, standing: &Standing) -> Result<(Walked, (usize, usize)), String> {
+fn looked_at(scratch: &Path, command: &mut Command, standing: &Standing) -> Result<(Walked, Equal), String> {
     standing.configure(command);
     let plugins = command.get_envs().find(|(name, _)| *name == "UU_PLUGINS").and_then(|(_, value)| value);
     // It waits for the looks most of the time.
     let (walked, dumped) = standing.run(plugins.map(OsStr::to_owned), || run(scratch, command, uu::LIMIT * 10));
     let walked = walked?;
     let equal = standing::compare(&walked.samples, &dumped)?;
-    if equal.0 == 0 {
+    if equal.live == 0 {
         return Err("it has never stood still, so nothing was compared".into());
     }
     Ok((walked, equal))

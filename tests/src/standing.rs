@@ -35,8 +35,18 @@ pub struct Dumped {
     sample: usize,
     /// Whether it was found in a core file.
     is_core: bool,
-    /// The thread, or why there is none.
-    thread: Result<Value, String>,
+    /// The thread, or why there is none. `None`: gdb has left memory out of the core file.
+    thread: Option<Result<Value, String>>,
+}
+
+/// How many stacks are the program's own.
+pub struct Equal {
+    /// Of the process.
+    pub live: usize,
+    /// Of core files.
+    pub cores: usize,
+    /// Core files that were not compared, since gdb has left memory out.
+    pub left_out: usize,
 }
 
 impl Standing {
@@ -71,7 +81,10 @@ impl Standing {
     pub fn run<T>(&self, plugins: Option<OsString>, program: impl FnOnce() -> T) -> (T, Vec<Dumped>) {
         // Not the program's folder, in which its output is.
         let look = Look { scratch: self.asks.parent().expect("a folder"), plugins };
-        let each_core = if cores::has_gcore() { self.each_core } else { usize::MAX };
+        let each_core = cores::has_gcore().then_some(self.each_core);
+        if each_core.is_none() {
+            skips::skipped("core files of own walks", "gcore is not installed");
+        }
         // Both ends, so that neither side waits for the other one to open it.
         let open = |path: &Path| File::options().read(true).write(true).open(path).expect("a pipe");
         let (asks, answers) = (open(&self.asks), open(&self.answers));
@@ -92,21 +105,24 @@ struct Look<'s> {
 }
 
 impl Look<'_> {
-    fn all(&self, lines: impl Iterator<Item = String>, mut answers: &File, each_core: usize) -> Vec<Dumped> {
+    fn all(&self, lines: impl Iterator<Item = String>, mut answers: &File, each_core: Option<usize>) -> Vec<Dumped> {
         let mut found = Vec::new();
         for (index, line) in lines.take_while(|line| line != END.trim_end()).enumerate() {
             let numbers: Vec<u32> = line.split(' ').map(|word| word.parse().expect("a number")).collect();
             let [pid, tid, sample] = numbers[..] else { panic!("{line}") };
             let mut add = |is_core, thread| found.push(Dumped { sample: sample as usize, is_core, thread });
-            add(false, self.dump(tid, |command| command.arg("-p").arg(pid.to_string())));
-            let core = index.is_multiple_of(each_core).then(|| cores::gcore_of_any(pid, self.scratch));
+            add(false, Some(self.dump(tid, |command| command.arg("-p").arg(pid.to_string()))));
+            let core = each_core
+                .is_some_and(|each| index.is_multiple_of(each))
+                .then(|| cores::gcore_of_any(pid, self.scratch));
             answers.write_all(b"x").expect("the program reads");
             let Some(core) = core else { continue };
             if let Some(lost) = core.as_ref().err().filter(|lost| lost.contains(cores::LOST)) {
                 skips::skipped("a core file of gdb", lost);
+                add(true, None);
                 continue;
             }
-            add(true, core.clone().and_then(|core| self.dump(tid, |command| command.arg(core))));
+            add(true, Some(core.clone().and_then(|core| self.dump(tid, |command| command.arg(core)))));
             core.iter().for_each(|core| std::fs::remove_file(core).expect("a core file"));
         }
         found
@@ -130,8 +146,9 @@ impl Look<'_> {
 
 /// Compares what was found with the samples that the program has taken of itself. Returns how many are equal, of the
 /// process and of core files; or what is not.
-pub fn compare(samples: &[Sample], dumped: &[Dumped]) -> Result<(usize, usize), String> {
+pub fn compare(samples: &[Sample], dumped: &[Dumped]) -> Result<Equal, String> {
     for Dumped { sample: number, is_core, thread } in dumped {
+        let Some(thread) = thread else { continue };
         let sample = samples.get(*number).ok_or_else(|| format!("no sample {number}"))?;
         let what = format!("sample {number}{}", if *is_core { " in a core file" } else { "" });
         let thread = thread.as_ref().map_err(|why| format!("{what}: {why}"))?;
@@ -189,7 +206,8 @@ pub fn compare(samples: &[Sample], dumped: &[Dumped]) -> Result<(usize, usize), 
         }
     }
     let cores = dumped.iter().filter(|dumped| dumped.is_core).count();
-    Ok((dumped.len() - cores, cores))
+    let left_out = dumped.iter().filter(|dumped| dumped.thread.is_none()).count();
+    Ok(Equal { live: dumped.len() - cores, cores: cores - left_out, left_out })
 }
 
 /// A frame, as a dump and a sample have it: nothing of an address of the process, which a dump does not show.

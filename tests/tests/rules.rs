@@ -173,6 +173,19 @@ fn preload_interposes_only_what_is_listed() {
     ));
 }
 
+/// Each mapping of an object costs every program that is recorded, also one that runs for half a millisecond.
+#[test]
+fn code_and_read_only_data_are_one_mapping() {
+    for object in [
+        "lib/libuunwind.so.0",
+        "lib/uu/libuunwind-preload.so",
+        "lib/uu/plugins/libuunwind-lua.so",
+        "lib/uu/plugins/libuunwind-python.so",
+    ] {
+        assert_eq!(built(object).unwritten, 1, "{object}");
+    }
+}
+
 /// uu loads it, and no dynamic loader: it needs nothing.
 #[test]
 fn the_object_for_running_processes_needs_nothing() {

@@ -17,8 +17,9 @@ use core::mem::size_of;
 /// beyond it would not end by itself.
 const REFUSED_LIMIT: u32 = 64;
 /// Limit of the host's functions that the calls of one walk make; of those that emit several frames, each counts, and
-/// so does each structure that a plugin reads by a reader that it was lent. Beyond it a plugin counts as endless, also
-/// where no timer runs. A stack of 4,096 interpreted frames takes about a tenth of it, and the deepest one half of it.
+/// so does each structure that a plugin has read by a reader that it was lent, when it asks for the next one. Beyond it
+/// a plugin counts as endless, also where no timer runs. A stack of 4,096 interpreted frames takes about a tenth of it,
+/// and the deepest one half of it.
 const CALLS_LIMIT: u32 = 4 << 20;
 
 /// Number of calls that one counts for which looks at this number of bytes.

@@ -13,8 +13,8 @@ pub struct Stacks {
     hash: ahash::RandomState,
 }
 
-/// A node and its number: a `Node` beside a number would take a third more of memory, and most of the time of a new
-/// stack is that its nodes' places are in no cache.
+/// A node and its number. It is smaller than a `Node` beside a number: a new stack takes most of its time because the
+/// processor has the nodes' places in no cache.
 struct Numbered {
     word: u64,
     position: u64,

@@ -140,7 +140,7 @@ impl Memory {
         }
     }
 
-    /// Copies these pages. Of a page that cannot be read, that is kept: it cannot be read later, either. Pages that
+    /// Copies these pages. That a page cannot be read is kept, too: it cannot be read later, either. Pages that
     /// follow each other take one system call.
     pub fn copy_pages(&self, pages: &BTreeSet<u64>) {
         let mut rest = pages.iter().copied().peekable();

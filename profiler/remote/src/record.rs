@@ -88,7 +88,7 @@ pub enum Event<'a> {
     Over,
     /// Functions are being named.
     Naming(Progress),
-    /// It is not made, and something of a sampler stays in a process: what, and why.
+    /// There is no recording, and something of a sampler stays in a process: what, and why.
     Left(&'a str),
 }
 

@@ -24,6 +24,8 @@ pub struct Facts {
     pub bound_now: bool,
     /// Whether it requires an executable stack, or has a segment that is writable and executable.
     pub writable_code: bool,
+    /// Number of segments that are loaded and never written: code, and data beside it or apart from it.
+    pub unwritten: usize,
 }
 
 /// Reads a 64-bit ELF object.
@@ -47,6 +49,7 @@ fn parse(data: &[u8]) -> object::Result<Facts> {
         facts.tls |= kind == elf::PT_TLS;
         let loaded = kind == elf::PT_LOAD || kind == elf::PT_GNU_STACK;
         facts.writable_code |= loaded && flags & elf::PF_X != 0 && flags & elf::PF_W != 0;
+        facts.unwritten += usize::from(kind == elf::PT_LOAD && flags & elf::PF_W == 0);
         for entry in segment.dynamic(endian, data)?.unwrap_or_default() {
             let value = entry.d_val(endian);
             match entry.d_tag(endian) {

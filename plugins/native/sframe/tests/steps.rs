@@ -148,8 +148,11 @@ fn check_20_a_frame_pointer_is_not_below_the_stack_pointer() {
     let stack = [0, LAST + 1, LAST + 1, LAST + 1];
     assert_eq!(run(BY_FP, &stack, &[(RBP, STACK)]), (StopReason::Complete, 2));
     assert_eq!(run(BY_FP, &stack, &[(RBP, STACK + 16)]), (StopReason::Complete, 2));
-    // This frame's CFA would lie above the stack pointer, and its return address below it.
-    assert_eq!(run(BY_FP, &stack, &[(RBP, STACK - 8)]), (StopReason::BadCfa, 1));
+    // The leaf has moved the stack pointer up to its return address, and restores registers from the red zone below it.
+    let popped = [LAST + 1, 1, 1, 1];
+    assert_eq!(run(BY_FP, &popped, &[(RBP, STACK - 8)]), (StopReason::Complete, 2));
+    // This frame's return address would lie below the stack pointer.
+    assert_eq!(run(BY_FP, &stack, &[(RBP, STACK - 16)]), (StopReason::BadCfa, 1));
     assert_eq!(run(BY_FP, &stack, &[(RBP, 0)]), (StopReason::BadCfa, 1));
     // In an outer frame: a slot that holds an address of an inner frame.
     assert_eq!(run(BY_FP, &[STACK + 8, BY_FP + 1, 1, LAST + 1], &[(RBP, STACK)]), (StopReason::BadCfa, 2));

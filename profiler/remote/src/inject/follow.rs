@@ -22,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The same where it stays so as long as the process runs this program, as a number of times: a child that was just
 /// forked may call exec in a moment.
 const TRIES: u32 = 3;
+/// Time between those.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// What all samplers of a recording need.
 pub struct Common {
@@ -78,10 +80,14 @@ pub struct Followed {
     tried_since: Option<Instant>,
     /// How often since then.
     tries: u32,
+    /// When that is done again at the earliest.
+    next: Option<Instant>,
     /// How long threads stood for those before, and how often one was borrowed.
     before: (Duration, u32),
     /// Number of programs that have got a sampler.
     pub programs: u32,
+    /// What people should know.
+    notes: Vec<String>,
 }
 
 impl Followed {
@@ -98,7 +104,8 @@ impl Followed {
     /// A process that has none yet.
     pub fn child((pid, process): (u32, Option<Process>), image: Image, origin: (u32, u32)) -> Followed {
         let (injected, coming, before) = (None, None, (Duration::ZERO, 0));
-        Followed { pid, process, image, origin, injected, coming, tried_since: None, tries: 0, before, programs: 0 }
+        let (tried_since, tries, next, notes, programs) = (None, 0, None, Vec::new(), 0);
+        Followed { pid, process, image, origin, injected, coming, tried_since, tries, next, before, programs, notes }
     }
 
     /// The process, if there was a file for it.
@@ -106,8 +113,9 @@ impl Followed {
         self.process.as_ref()
     }
 
-    fn came(&mut self, injected: Injected) {
+    fn came(&mut self, mut injected: Injected) {
         self.image = injected.image.clone();
+        self.notes.extend(injected.note.take());
         (self.injected, self.tried_since, self.tries) = (Some(injected), None, 0);
         self.programs += 1;
     }
@@ -118,7 +126,7 @@ impl Followed {
         let quiet = if another.is_some() { Look::Without } else { Look::Same };
         if let Some(image) = another {
             self.before = self.costs();
-            (self.injected, self.image, self.tried_since, self.tries) = (None, image, None, 0);
+            (self.injected, self.image, self.tried_since, self.tries, self.next) = (None, image, None, 0, None);
             self.origin.1 = 0;
         }
         if self.injected.is_some() {
@@ -126,6 +134,7 @@ impl Followed {
         }
         let since = *self.tried_since.get_or_insert_with(Instant::now);
         match self.coming.take() {
+            None if self.next.is_some_and(|next| Instant::now() < next) => Ok(quiet),
             None => {
                 let Some(memories) = common.memories.clone() else { return Ok(quiet) };
                 let Some(process) = self.process.clone() else {
@@ -150,7 +159,10 @@ impl Followed {
                 Err(declined) if since.elapsed() >= PATIENCE || declined.is_final && self.tries >= TRIES => {
                     Err(declined)
                 }
-                Err(_) => Ok(quiet),
+                Err(declined) => {
+                    self.next = declined.is_final.then(|| Instant::now() + PAUSE);
+                    Ok(quiet)
+                }
             },
         }
     }
@@ -188,12 +200,15 @@ impl Followed {
     }
 
     /// Takes the sampler out, after the facts say that the recording is over, as far as that can be done by then; it is
-    /// tried once at least. `None`: the process is as it was before;
-    /// otherwise what is left there, and why.
-    pub fn leave(mut self, deadline: Instant) -> Option<String> {
-        // If it was not put in, nothing is there.
-        let _ = self.wait();
-        self.injected.and_then(|injected| injected.leave(deadline))
+    /// tried once at least. Returns what people should know: what is left there, and why.
+    pub fn leave(mut self, deadline: Instant) -> Vec<String> {
+        // One that was not put in may have left something, too.
+        if let Err(declined) = self.wait() {
+            let what = format!("process {} got no sampler, since {}", self.pid, declined.why);
+            self.notes.extend(declined.has_notes.then_some(what));
+        }
+        self.notes.extend(self.injected.and_then(|injected| injected.leave(deadline)));
+        self.notes
     }
 }
 
@@ -235,6 +250,7 @@ mod tests {
         child.kill().expect("it runs");
         child.wait().expect("its end");
         assert!(why.is_final && why.why.contains("ignores SIGSTKFLT"), "{why:?}");
-        assert_eq!(followed.tries, TRIES);
+        // Fewer where the machine is so slow that the time was over.
+        assert!(followed.tries <= TRIES, "{} times", followed.tries);
     }
 }

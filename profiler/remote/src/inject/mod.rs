@@ -8,9 +8,10 @@
 //! ```text
 //! borrow         a thread makes system calls for us, and goes on where it was, whatever becomes of uu
 //! place          what is found out about the process before, and why it will not do
-//! process        a process that is another one when its id is given away
+//! process        a process, told apart from a later one with its id
 //! registrations  code that it has registered, which a sampler would not see
 //! image          the sampler's object
+//! opened         files that the process opens
 //! pass           files of uu's are passed to the process
 //! leave          the sampler is taken out, this uu's or one that an earlier uu has left
 //! threads        the process's threads get their timers
@@ -29,6 +30,7 @@ mod follow;
 mod forked;
 mod image;
 mod leave;
+mod opened;
 mod pass;
 mod place;
 mod process;
@@ -43,14 +45,14 @@ use crate::waits::Registers;
 use borrow::{Borrowed, Trouble, STACK};
 use forked::Files;
 use image::Sampler;
+use opened::{file_there, is_still, Opened};
 use place::Place;
 use process::Process;
-use rustix::fs::{fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, SealFlags};
-use std::ffi::CStr;
+use rustix::fs::{fcntl_add_seals, ftruncate, SealFlags};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -77,21 +79,26 @@ pub struct Declined {
     pub why: String,
     /// It stays so as long as the process runs this program.
     is_final: bool,
+    /// Something is said besides.
+    has_notes: bool,
 }
 
 impl Declined {
     /// For a reason that may pass.
     pub fn new(why: impl Into<String>) -> Declined {
-        Declined { why: why.into(), is_final: false }
+        Declined { why: why.into(), is_final: false, has_notes: false }
     }
 
     fn for_good(why: impl Into<String>) -> Declined {
-        Declined { why: why.into(), is_final: true }
+        Declined { is_final: true, ..Declined::new(why) }
     }
 
     /// The same, with what else people should know.
     fn with(mut self, notes: impl IntoIterator<Item = String>) -> Declined {
-        notes.into_iter().for_each(|note| self.why += &format!(" (and {note})"));
+        for note in notes {
+            self.why += &format!(" (and {note})");
+            self.has_notes = true;
+        }
         self
     }
 }
@@ -159,6 +166,8 @@ pub struct Injected {
     pub stood: Duration,
     /// How often a thread was borrowed.
     pub borrowed: u32,
+    /// What people should know of how it was put in.
+    note: Option<String>,
 }
 
 /// How a process is sampled, and what is said of it.
@@ -241,51 +250,6 @@ fn with_any<T>(
     Err(failed.map_or(Trouble::Unfit, Trouble::Failed))
 }
 
-/// An open file of the process: its number there, and which file it is (device and inode).
-type Opened = (u64, (u64, u64));
-
-/// Makes a memfd in the process, and gets it here.
-fn file_there(thread: &mut Borrowed<'_>, process: &Process, name: &CStr) -> Result<(Opened, OwnedFd), Trouble> {
-    const NOEXEC_SEAL: u64 = 8;
-    let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
-    let name = thread.put(name.to_bytes_with_nul())?;
-    let arguments = |flags| [name, flags, 0, 0, 0, 0];
-    let fd = match thread.call(libc::SYS_memfd_create, arguments(flags)) {
-        // vm.memfd_noexec is 2.
-        Err(Trouble::Failed(error)) if error.raw_os_error() == Some(libc::EACCES) => {
-            thread.call(libc::SYS_memfd_create, arguments(flags | NOEXEC_SEAL))?
-        }
-        other => other?,
-    };
-    match empty_memory(process, fd) {
-        Ok((file, which)) => Ok(((fd, which), file)),
-        Err(error) => {
-            let _ = thread.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
-            Err(error.into())
-        }
-    }
-}
-
-/// An open memfd of the process, and which file it is. Another thread there may have put any other file in its place:
-/// so it is the same opening, with what the process itself may do, and the size of nothing but an empty memfd is ever
-/// changed.
-fn empty_memory(process: &Process, fd: u64) -> io::Result<(OwnedFd, (u64, u64))> {
-    let wrong = || io::Error::other("it has replaced a file of the sampler's");
-    let file = process.file(i32::try_from(fd).map_err(|_| wrong())?)?;
-    // Only files in memory have seals.
-    let seals = fcntl_get_seals(&file).map_err(|_| wrong())?;
-    let stat = fstat(&file)?;
-    if seals.contains(SealFlags::SEAL) || stat.st_size != 0 {
-        return Err(wrong());
-    }
-    Ok((file, (stat.st_dev, stat.st_ino)))
-}
-
-/// Whether a number there still is this file: the program may have closed it, and the number may be of another one now.
-fn is_still(pid: u32, (fd, which): Opened) -> bool {
-    std::fs::metadata(format!("/proc/{pid}/fd/{fd}")).is_ok_and(|file| (file.dev(), file.ino()) == which)
-}
-
 /// Maps a file of the process there, out of its children's sight.
 fn map(thread: &mut Borrowed<'_>, at: u64, len: u64, how: (u64, i32), file: (u64, u64)) -> Result<u64, Trouble> {
     let fixed = if at == 0 { 0 } else { libc::MAP_FIXED };
@@ -347,9 +311,9 @@ impl Injected {
         };
         let mapped = with_thread(pid, &place.code, Region::default(), map);
         let stood = begun.elapsed();
-        made.close_in_children(pid, &place.code);
+        let note = made.close_in_children(pid, &place.code);
         let (control_at, base, image) = mapped?;
-        Ok(Injected { pid, place, control, control_at, base, sampler, image, stood, borrowed: 1 })
+        Ok(Injected { pid, place, control, control_at, base, sampler, image, stood, borrowed: 1, note })
     }
 
     fn put_in(
@@ -358,17 +322,32 @@ impl Injected {
         place: Place,
         settings: &Settings,
     ) -> Result<(Injected, Memories), Trouble> {
-        let (pid, none, mut made) = (process.pid, Region::default(), Files::new());
+        let mut made = Files::new();
+        let code = place.code.clone();
+        let put = Injected::put_in_with(process, sampler, place, settings, &mut made);
+        let note = made.close_in_children(process.pid, &code);
+        let (injected, memories) = put?;
+        Ok((Injected { note, ..injected }, memories))
+    }
+
+    /// `made`: the files that are opened there for it.
+    fn put_in_with(
+        process: &Process,
+        sampler: Sampler,
+        place: Place,
+        settings: &Settings,
+        made: &mut Files,
+    ) -> Result<(Injected, Memories), Trouble> {
+        let (pid, none, note) = (process.pid, Region::default(), None);
         let begun = Instant::now();
         let names = [ring::CONTROL, ring::SESSION, ring::FACTS];
         let make = |thread: &mut Borrowed<'_>| {
             process.must_live()?;
-            names.iter().map(|name| file_there(thread, process, name)).collect::<Result<Vec<_>, _>>()
+            names.iter().map(|name| file_there(thread, process, name, made)).collect::<Result<Vec<_>, _>>()
         };
         let files = with_thread(pid, &place.code, none, make)?;
         let mut stood = begun.elapsed();
         let opened: Vec<Opened> = files.iter().map(|(opened, _)| *opened).collect();
-        opened.iter().for_each(|(_, file)| made.add(*file));
         let mut files = files.into_iter().map(|(_, file)| file);
         let mut file = || files.next().ok_or(Trouble::Unfit);
         // By this thread, which lives as long as the recording does: the facts show its end.
@@ -382,11 +361,9 @@ impl Injected {
             process.must_live()?;
             map_all(thread, &mut control, (&file, &opened), (pid, &sampler, &place), settings)
         };
-        let mapped = with_thread(pid, &place.code, none, map);
+        let (control_at, base, image) = with_thread(pid, &place.code, none, map)?;
         stood += begun.elapsed();
-        made.close_in_children(pid, &place.code);
-        let (control_at, base, image) = mapped?;
-        Ok((Injected { pid, place, control, control_at, base, sampler, image, stood, borrowed: 2 }, memories))
+        Ok((Injected { pid, place, control, control_at, base, sampler, image, stood, borrowed: 2, note }, memories))
     }
 
     /// The sampler, if it could begin.

@@ -4,8 +4,9 @@
 
 use super::borrow::{Borrowed, Trouble};
 use super::forked::Files;
+use super::opened::{is_still, Opened};
 use super::process::Process;
-use super::{is_still, Opened};
+
 use crate::memory::Memory;
 use rustix::fs::fstat;
 use std::alloc::{alloc_zeroed, handle_alloc_error, Layout};
@@ -61,7 +62,8 @@ impl Message {
     }
 }
 
-/// Passes these files. Returns their numbers there, and which files they are. `made`: all that is opened there for it.
+/// Passes these files. Returns their numbers there, and which files they are. `made` gets
+/// all files that the process opens for it.
 pub fn pass(
     thread: &mut Borrowed<'_>,
     process: &Process,

@@ -52,6 +52,7 @@ const BETWEEN: Duration = Duration::from_millis(40);
 const LONGEST: Duration = Duration::from_secs(3);
 
 /// The process's own code by which a borrowed thread makes system calls.
+#[derive(Clone)]
 pub struct Code {
     /// Address of `syscall; ret`.
     pub call_and_return: u64,

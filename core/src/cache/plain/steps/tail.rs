@@ -30,6 +30,8 @@ use core::sync::atomic::{compiler_fence, Ordering};
 /// on another one if its frame has aligned the stack; all depend on the words of the validity epoch. There is room for
 /// one word a step; a tail that has more is not kept.
 const BLOCKS: usize = STEPS / Words::COUNT + 2;
+// A reply has 8 bits for the number of blocks, and 16 for that of frame words.
+const _: () = assert!(BLOCKS < 1 << 8 && STEPS + PREFIX_FRAMES < 1 << 16);
 /// Number of signal frames; a tail that has more is not kept.
 const SIGNALS: usize = 4;
 /// Number of verified prefixes.

@@ -162,7 +162,7 @@ impl StepCache {
     /// ([`Look`](crate::slots::Look)). Async-signal-safe.
     #[inline(always)]
     pub fn replay(&self, top: Top, bare: Bare, words: &mut [u64]) -> Option<(usize, StopReason)> {
-        // Its key may be that of another frame. No code returns to such an address.
+        // The key of such an exact pc may be that of another frame. A return address that is cached is below it.
         if top.exact && top.pc >= USER_END {
             return None;
         }
