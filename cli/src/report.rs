@@ -148,7 +148,7 @@ fn read(file: &Path) -> Result<(Recording, Vec<u8>), Failure> {
         let recording = Recording::parse(&bytes, Path::new("standard input")).map_err(Failure::new)?;
         return Ok((recording, bytes));
     }
-    let recording = Recording::read(file).map_err(Failure::new)?;
+    let recording = Recording::read_to_show(file).map_err(Failure::new)?;
     let whole =
         files::read(file, u64::MAX).map_err(|e| Failure::new(format!("cannot read {}: {e}", file.display())))?;
     Ok((recording, whole))

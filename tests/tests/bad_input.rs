@@ -250,6 +250,14 @@ fn damaged_recordings() {
         let outcome = check(&format!("cut to {cut} of {} bytes", whole.len()), &whole[..cut]);
         assert!(!outcome.stderr.is_empty(), "a recording cut to {cut} bytes was taken for whole");
     }
+    // Its last section, the names, is left out.
+    let length = |at: usize| 12 + u32::from_le_bytes(whole[at + 4..at + 8].try_into().expect("four bytes")) as usize;
+    let mut last = uunwind_recording::HEADER_BYTES;
+    while last + length(last) < whole.len() {
+        last += length(last);
+    }
+    let outcome = check("without names", &whole[..last]);
+    assert!(outcome.stderr.contains("has no section of names"), "{}", outcome.text());
     let mut seed = 1u64;
     for round in 0..60 {
         let mut bytes = whole.clone();
