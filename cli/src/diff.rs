@@ -50,7 +50,7 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     let native_frames = options::native_frames(&options.native_frames)?;
     let read = |file: OsString| -> Result<(Profile, String), Failure> {
         let file = options::path(file, "FILE")?;
-        let mut recording = Recording::read_to_show(&file).map_err(Failure::new)?;
+        let mut recording = Recording::read(&file).map_err(Failure::new)?.to_show(&file);
         crate::offline::walk(&mut recording, &[])?;
         complete(&mut recording, HALVES);
         for warning in &recording.warnings {

@@ -145,10 +145,11 @@ fn read(file: &Path) -> Result<(Recording, Vec<u8>), Failure> {
     if file.as_os_str() == "-" {
         let from = |e| Failure::new(format!("cannot read standard input: {e}"));
         std::io::stdin().lock().read_to_end(&mut bytes).map_err(from)?;
-        let recording = Recording::parse(&bytes, Path::new("standard input")).map_err(Failure::new)?;
+        let shown = Path::new("standard input");
+        let recording = Recording::parse(&bytes, shown).map_err(Failure::new)?.to_show(shown);
         return Ok((recording, bytes));
     }
-    let recording = Recording::read_to_show(file).map_err(Failure::new)?;
+    let recording = Recording::read(file).map_err(Failure::new)?.to_show(file);
     let whole =
         files::read(file, u64::MAX).map_err(|e| Failure::new(format!("cannot read {}: {e}", file.display())))?;
     Ok((recording, whole))

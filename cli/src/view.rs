@@ -91,7 +91,7 @@ fn browsers<'a>(named: &[u8], page: &'a Path) -> impl Iterator<Item = Command> +
 
 /// Makes the page of a recording, in a file that only this user can read.
 fn page_of(file: &Path) -> Result<PathBuf, Failure> {
-    let mut recording = Recording::read_to_show(file).map_err(Failure::new)?;
+    let mut recording = Recording::read(file).map_err(Failure::new)?.to_show(file);
     crate::offline::walk(&mut recording, &[])?;
     complete(&mut recording, HALVES);
     for warning in &recording.warnings {

@@ -21,33 +21,23 @@ const PLACES: [&[(u64, u64)]; 2] =
 const CODES: [&[u8]; 2] = [&ALONE, &IN_TABLE];
 /// In the middle of a page, and at the end of one.
 const STARTS: [u64; 2] = [0x7000_0000_0010, 0x7000_0000_0fde];
-const SP_AT: u64 = 0x7100_0000_0100;
 
 /// The answer, the caller's pc, and the caller's stack pointer.
 fn step(memory: &Memory, pc: u64, exact: bool) -> (u32, u64, u64) {
-    let (answer, caller) = host::step(memory, pc, SP_AT, exact, [7; COUNT]);
+    let (answer, caller) = host::step(memory, pc, host::SP_AT, exact, [7; COUNT]);
     assert_eq!(caller.registers[6], 7, "rbp is left alone");
     (answer, caller.pc, caller.registers[usize::from(SP)])
-}
-
-fn process(start: u64, code: &[u8]) -> Memory {
-    let mut memory = Memory::default();
-    memory.map(start & !0xfff, 0x1000);
-    memory.map(SP_AT & !0xfff, 0x1000);
-    memory.put(start, code);
-    (0..8).for_each(|at| memory.put64(SP_AT + 8 * at, host::CLAIMED + 8 * at));
-    memory
 }
 
 #[test]
 fn every_instruction_of_a_closure_is_stepped_and_none_else() {
     for (code, places) in CODES.into_iter().zip(PLACES) {
         for start in STARTS {
-            let memory = process(start, code);
+            let memory = host::process(start, code);
             for offset in 0..code.len() as u64 {
                 let place = places.iter().find(|(at, _)| *at == offset);
                 let expected = match place {
-                    Some((_, above)) => (STEP_DONE, host::CLAIMED + above, SP_AT + above + 8),
+                    Some((_, above)) => (STEP_DONE, host::CLAIMED + above, host::SP_AT + above + 8),
                     None => (STEP_NATIVE, start + offset, 7),
                 };
                 assert_eq!(step(&memory, start + offset, true), expected, "at +{offset} of {code:02x?}");
@@ -63,7 +53,7 @@ fn code_that_differs_in_a_byte_is_none() {
         for at in 0..code.len() {
             let mut other = code.to_vec();
             other[at] ^= 1;
-            let memory = process(STARTS[0], &other);
+            let memory = host::process(STARTS[0], &other);
             for (offset, _) in places {
                 assert_eq!(step(&memory, STARTS[0] + offset, true).0, STEP_NATIVE, "byte {at} differs, at +{offset}");
             }

@@ -127,18 +127,17 @@ impl Recording {
         Recording::read_open(&file, path)
     }
 
-    /// As [`Recording::read`], for those who show it: names are its last section, so a recording that has ended without
-    /// them was cut there, or is not whole yet. That is one more warning.
-    pub fn read_to_show(path: &Path) -> Result<Recording, ReadError> {
-        let mut recording = Recording::read(path)?;
-        if recording.end.is_some() && recording.symbols.is_none() {
-            recording.warnings.push(format!(
+    /// The same, for those who show it: names are the last section, so a recording that has ended without them was cut
+    /// there, or is not whole yet. That is one more warning. `path` is for messages.
+    pub fn to_show(mut self, path: &Path) -> Recording {
+        if self.end.is_some() && self.symbols.is_none() {
+            self.warnings.push(format!(
                 "{} has no section of names: uu was killed while it named functions, or the file was cut. They are named \
                  from the files as they are now",
                 path.display()
             ));
         }
-        Ok(recording)
+        self
     }
 
     /// Reads a recording from the beginning of an open file; `path` is for messages.

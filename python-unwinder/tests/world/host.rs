@@ -25,6 +25,19 @@ pub struct Native {
     pub function_end: u64,
 }
 
+/// The stack pointer of [`process`].
+pub const SP_AT: u64 = 0x7100_0000_0100;
+
+/// A process with this code, and a stack with eight words: [`CLAIMED`], and each one 8 more than the last.
+pub fn process(start: u64, code: &[u8]) -> Memory {
+    let mut memory = Memory::default();
+    memory.map(start & !0xfff, 0x1000);
+    memory.map(SP_AT & !0xfff, 0x1000);
+    memory.put(start, code);
+    (0..8).for_each(|at| memory.put64(SP_AT + 8 * at, CLAIMED + 8 * at));
+    memory
+}
+
 /// A code object as it was described.
 pub struct Name {
     pub code: u64,

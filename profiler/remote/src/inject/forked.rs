@@ -46,7 +46,7 @@ impl Files {
         let (mut all, mut keep): (Vec<u32>, Vec<u32>) = (new(pid).collect(), Vec::new());
         while let Some(child) = all.pop() {
             all.extend(new(child));
-            if !share_memory(child, pid) && !(self.close_in(child, code, begun)) {
+            if !share_memory(child, pid) && !self.close_in(child, code, begun) {
                 keep.push(child);
             }
         }
