@@ -52,10 +52,20 @@ impl Attached {
         let child = command.stderr(Stdio::piped()).spawn().expect("uu");
         let mut attached = Attached { child, scratch: scratch.to_path_buf() };
         wait_for("the recording's file", || {
-            assert!(attached.child.try_wait().expect("its state").is_none(), "uu has ended");
+            attached.must_run();
             file.is_file()
         });
         attached
+    }
+
+    /// It has not ended.
+    #[track_caller]
+    fn must_run(&mut self) {
+        if let Some(status) = self.child.try_wait().expect("its state") {
+            let mut said = String::new();
+            let _ = self.child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut said));
+            panic!("uu has ended, {status}: {said}");
+        }
     }
 
     /// Waits until it has more than ten samples of the process's image with this index.
@@ -63,11 +73,7 @@ impl Attached {
     pub fn wait_for_samples_of(&mut self, image: u32) {
         let file = self.scratch.join("recording.uu");
         wait_for("samples of an image", || {
-            if self.child.try_wait().expect("its state").is_some() {
-                let mut said = String::new();
-                let _ = self.child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut said));
-                panic!("uu has ended: {said}");
-            }
+            self.must_run();
             // It may be empty still.
             Recording::read(&file).is_ok_and(|recording| {
                 let of = |thread: u32| recording.threads.get(thread as usize).map(|thread| thread.process);

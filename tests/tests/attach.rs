@@ -278,12 +278,19 @@ fn a_process_lives_on_when_uu_is_killed() {
         wait_for("the end of tracing", || status(pid, "TracerPid") == "0");
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
         for task in tasks {
-            let stat = task.expect("a thread").path().join("stat");
-            wait_for("a thread that goes on", || {
-                let stat = std::fs::read_to_string(&stat).expect("stat");
+            let task = task.expect("a thread").path();
+            let read = |name: &str| std::fs::read_to_string(task.join(name)).unwrap_or_else(|error| error.to_string());
+            let begun = Instant::now();
+            loop {
+                let stat = read("stat");
                 let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
-                matches!(state, Some('R' | 'S'))
-            });
+                if matches!(state, Some('R' | 'S')) {
+                    break;
+                }
+                let all = || ["stat", "status", "wchan", "syscall", "stack"].map(read).join("\n");
+                assert!(begun.elapsed() < uu::LIMIT, "after kill {time}, a thread does not go on: {}", all());
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
     }
     assert_eq!(running.end(), Some(0), "a wait was interrupted");

@@ -210,15 +210,16 @@ fn children_in_their_parents_memory_are_left_alone() {
     assert_eq!(running.end(), Some(0));
 }
 
-/// What records a program may be a child of it.
-#[test]
-fn uu_does_not_record_itself() {
-    let scratch = paths::scratch("inject-own-parent");
+/// Records a shell, of which uu is a child.
+fn of_its_own_parent(options: &str) -> (Recording, String) {
+    let scratch = paths::scratch(&format!("own-parent{options}"));
     let file = scratch.join("recording.uu");
     let uu = uu::command(&scratch, &["version"]);
-    let script = "\"$0\" record -p $$ -s -d 1 -o \"$1\" & while kill -0 $! 2>/dev/null; do :; done; wait $!; exit $?";
+    let script = format!(
+        "\"$0\" record -p $$ -s {options} -d 1 -o \"$1\" & while kill -0 $! 2>/dev/null; do :; done; wait $!; exit $?"
+    );
     let mut shell = Command::new("sh");
-    shell.args(["-c", script]).arg(uu.get_program()).arg(&file);
+    shell.args(["-c", &script]).arg(uu.get_program()).arg(&file);
     for (name, value) in uu.get_envs() {
         match value {
             Some(value) => shell.env(name, value),
@@ -226,8 +227,21 @@ fn uu_does_not_record_itself() {
         };
     }
     let out = process::run(&mut shell, &scratch, uu::LIMIT).expect_code(0);
-    let recording = Recording::read(&file).expect("a recording");
-    assert!(recording.notes.iter().any(|note| note.starts_with(FROM_INSIDE)), "{}", out.stderr);
+    (Recording::read(&file).expect("a recording"), out.stderr)
+}
+
+/// What records a program may be a child of it.
+#[test]
+fn uu_does_not_record_itself() {
+    let (recording, summary) = of_its_own_parent("");
+    assert!(recording.notes.iter().any(|note| note.starts_with(FROM_INSIDE)), "{summary}");
+    assert_eq!(recording.processes.len(), 1, "{summary}");
+}
+
+#[test]
+fn uu_does_not_record_itself_from_outside() {
+    let (recording, summary) = of_its_own_parent("--remote");
+    assert_eq!(recording.processes.len(), 1, "{summary}");
 }
 
 /// A child whose program may not be read is counted as that; so is a process that becomes one.

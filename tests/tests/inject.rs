@@ -44,6 +44,21 @@ fn declined(recording: &Recording) -> &str {
     recording.notes.iter().find_map(|note| note.strip_prefix(FROM_OUTSIDE)).expect("a note")
 }
 
+/// The files that uu opens in a process, for the moment in which a sampler goes in, take no number that the program
+/// would use meanwhile.
+#[test]
+fn files_get_the_numbers_that_they_get_alone() {
+    let scratch = paths::scratch("inject-numbers");
+    let program = compile::gcc(&scratch, "own_numbers", &["native/own_numbers.c"], &[]);
+    let mut running = Running::ready(&mut Command::new(&program));
+    for _ in 0..5 {
+        let (recording, _, summary) = record(&scratch, running.pid(), &["-d", "0.3"]);
+        assert!(is_from_inside(&recording), "{summary}");
+    }
+    running.say("end");
+    assert_eq!(running.end(), Some(0), "a file had another number");
+}
+
 /// A second recording finds the process as the first one did. A thread that begins later is sampled, too.
 #[test]
 fn a_sampler_goes_in_and_out_again_and_leaves_nothing() {

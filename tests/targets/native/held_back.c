@@ -1,8 +1,11 @@
 /* Holds all signals back for 1.5 s of CPU time, in five parts, and uses as much with none held back.
+   It writes how many milliseconds of CPU time went by while they were, or were called so: more than 1,500 where the
+   machine's own host takes the CPU away, which the clock counts.
    Usage: held_back handler|alternate|mask|free */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -26,9 +29,13 @@ __attribute__((noinline)) static void in_the_open(void) {
     burn(0.3 + 0.0009 * turn++);
 }
 
+static double all_held;
+
 __attribute__((noinline)) static void held(int number) {
     (void)number;
+    double begun = cpu();
     burn(0.3);
+    all_held += cpu() - begun;
 }
 
 int main(int argc, char **argv) {
@@ -62,5 +69,6 @@ int main(int argc, char **argv) {
             raise(SIGUSR1);
         }
     }
+    printf("%.0f\n", all_held * 1000);
     return 0;
 }

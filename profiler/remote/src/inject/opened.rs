@@ -12,6 +12,11 @@ use std::os::unix::fs::MetadataExt;
 /// An open file of the process: its number there, and which file it is (device and inode).
 pub type Opened = (u64, (u64, u64));
 
+/// Numbers that a file made in a process gets, at least: the first that the process's limit allows. It goes on while
+/// the file is open there, and its own files must get the numbers that they get without it. The lowest free one is the
+/// next that it will use, and may be free for a moment only: shells close 2 before they put another file there.
+const NUMBERS: [u64; 2] = [512, 128];
+
 /// Makes a memfd in the process, and gets it here.
 pub fn file_there(
     thread: &mut Borrowed<'_>,
@@ -30,6 +35,7 @@ pub fn file_there(
         }
         other => other?,
     };
+    let fd = out_of_the_way(thread, fd);
     match empty_memory(process, fd) {
         Ok((file, which)) => {
             made.add(which);
@@ -40,6 +46,14 @@ pub fn file_there(
             Err(error.into())
         }
     }
+}
+
+/// Gives a file that the thread has just opened a number that the program does not count on, if there is one.
+fn out_of_the_way(thread: &mut Borrowed<'_>, fd: u64) -> u64 {
+    let mut copy = |least| thread.call(libc::SYS_fcntl, [fd, libc::F_DUPFD_CLOEXEC as u64, least, 0, 0, 0]);
+    let Some(other) = NUMBERS.into_iter().find_map(|least| copy(least).ok()) else { return fd };
+    let _ = thread.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+    other
 }
 
 /// An open memfd of the process, and which file it is. Another thread there may have put any other file in its place:
