@@ -215,3 +215,21 @@ fn recordings_from_outside() {
         assert!(good > samples.len() / 2, "{face}: {good} of {}", samples.len());
     }
 }
+
+/// Whether a plugin whose analysis has failed would have emitted frames is not known: stacks through the file are
+/// marked. One that refuses the file has answered.
+#[test]
+fn analyses_that_fail() {
+    let built = built("foreign-analyse");
+    let host = Host::start(&built);
+    for (face, marked) in [("analyse-crash", true), ("analyse-refuses", false)] {
+        let (samples, said) = record(&built, host.0.id(), face);
+        assert!(said.contains(if marked { "it crashed" } else { "a version that is not known" }), "{face}: {said}");
+        let through = samples.iter().filter(|sample| sample.native_names().contains(&"through_bad"));
+        let met: Vec<_> = through.inspect(|sample| assert_eq!(emitted(sample, "bad frame"), 0, "{face}")).collect();
+        assert!(!met.is_empty(), "{face}: {said}");
+        for sample in met {
+            assert_eq!(sample.flags.contains("desync"), marked, "{face}: {}", sample.text());
+        }
+    }
+}

@@ -197,6 +197,7 @@ impl Env for Remote<'_> {
             let claim = match (object.facts(), self.claim(object, index)) {
                 (_, Some(claim)) => Claimed::By(claim),
                 (Some(_), None) => Claimed::Off,
+                (None, None) if object.may_be_claimed() => Claimed::Off,
                 (None, None) => Claimed::No,
             };
             return Look { claim, ..Look::at(self.in_object(object, index, cursor, reader)) };

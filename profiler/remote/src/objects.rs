@@ -1,7 +1,7 @@
 //! The files that a process has mapped, with what a walk needs of each.
 
 use crate::memory::Memory;
-use crate::plugins::{Facts, Plugins};
+use crate::plugins::{Answer, Facts, Plugins};
 use crate::registered::Places;
 use object::elf;
 use std::collections::HashSet;
@@ -31,7 +31,7 @@ struct File {
     /// The words of its rule table, 8-aligned; empty: its unwind data is interpreted in place.
     table: Vec<u64>,
     table_len: usize,
-    facts: Option<Facts>,
+    answer: Answer,
     key: u64,
     build_id: Vec<u8>,
     /// Where it has what registrations begin with.
@@ -212,7 +212,7 @@ impl Mapped {
                 file.table_len = table.len();
                 file.table = table.chunks(8).map(word).collect();
             }
-            file.facts = plugins.facts(key, &file.opened, &path_of(path));
+            file.answer = plugins.facts(key, &file.opened, &path_of(path));
         }
         let path = path.to_vec();
         Some(Mapped { file: Arc::new(file), image: span, bias, sources, code, path, debug_file: None })
@@ -272,7 +272,15 @@ impl Mapped {
 
     /// The plugin that claims it, and its facts.
     pub fn facts(&self) -> Option<&Facts> {
-        self.file.facts.as_ref()
+        match &self.file.answer {
+            Answer::Claimed(facts) => Some(facts),
+            Answer::Unclaimed | Answer::Unknown => None,
+        }
+    }
+
+    /// Whether it is not known if one claims it.
+    pub fn may_be_claimed(&self) -> bool {
+        matches!(self.file.answer, Answer::Unknown)
     }
 }
 

@@ -30,6 +30,18 @@ pub struct Facts {
     pub len: usize,
 }
 
+/// What the plugins say of a file.
+#[derive(Clone, Default)]
+pub enum Answer {
+    /// None claims it, or the one that does cannot serve it.
+    #[default]
+    Unclaimed,
+    /// One of them claims it.
+    Claimed(Facts),
+    /// It is not known whether one that failed, or took too long, would claim it: frames may be missing.
+    Unknown,
+}
+
 /// The plugins that are open.
 pub struct Plugins {
     analysers: Analysers,
@@ -39,8 +51,8 @@ pub struct Plugins {
     foreign: HashMap<u8, Box<Foreign>>,
     /// Their names, by index; the first is empty.
     pub names: Vec<String>,
-    /// Facts that were found, by object key.
-    known: HashMap<u64, Option<Facts>>,
+    /// Answers so far, by object key.
+    known: HashMap<u64, Answer>,
     /// What could not be used, and why.
     troubles: Vec<String>,
 }
@@ -89,7 +101,7 @@ impl Plugins {
         let mut plugins = Plugins::open(FoundPlugins::default(), &[]);
         plugins.names.push("test".to_owned());
         plugins.foreign.insert(1, Box::new(foreign));
-        plugins.known.insert(key, Some(Facts { plugin: 1, words: vec![1], len: 8 }));
+        plugins.known.insert(key, Answer::Claimed(Facts { plugin: 1, words: vec![1], len: 8 }));
         plugins
     }
 
@@ -141,7 +153,7 @@ impl Plugins {
 
     /// The first plugin that claims a file, and its facts. `file`: where it can be opened; `path`: what the process
     /// calls it.
-    pub fn facts(&mut self, key: u64, file: &Path, path: &Path) -> Option<Facts> {
+    pub fn facts(&mut self, key: u64, file: &Path, path: &Path) -> Answer {
         if let Some(known) = self.known.get(&key) {
             return known.clone();
         }
@@ -150,10 +162,10 @@ impl Plugins {
         found
     }
 
-    fn ask(&mut self, key: u64, file: &Path, path: &Path) -> Option<Facts> {
+    fn ask(&mut self, key: u64, file: &Path, path: &Path) -> Answer {
         let mut open = self.analysers.names().len();
         self.analysers.ask(key, file, path);
-        let (since, mut first) = (Instant::now(), None::<(usize, Vec<u8>)>);
+        let (since, mut first, mut failed) = (Instant::now(), None::<(usize, Vec<u8>)>, false);
         while open > 0 && since.elapsed() < PATIENCE {
             for finding in self.analysers.poll().into_iter().filter(|finding| finding.key == key) {
                 open = open.saturating_sub(1);
@@ -161,23 +173,31 @@ impl Plugins {
                     Outcome::Facts(bytes) if first.as_ref().is_none_or(|(index, _)| finding.plugin < *index) => {
                         first = Some((finding.plugin, bytes));
                     }
-                    Outcome::Refused(why) | Outcome::Failed(why) => {
+                    Outcome::Refused(why) => self.troubles.push(format!("{}: {why}", path.display())),
+                    Outcome::Failed(why) => {
                         self.troubles.push(format!("{}: {why}", path.display()));
+                        failed = true;
                     }
-                    Outcome::Facts(_) | Outcome::NotMine | Outcome::Off => {}
+                    Outcome::Off => failed = true,
+                    Outcome::Facts(_) | Outcome::NotMine => {}
                 }
             }
             if open > 0 {
                 self.analysers.wait();
             }
         }
-        let (index, bytes) = first?;
+        let Some((index, bytes)) = first else {
+            return if failed || open > 0 { Answer::Unknown } else { Answer::Unclaimed };
+        };
         let words = bytes.chunks(8).map(|part| {
             let mut word = [0; 8];
             word.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
             u64::from_ne_bytes(word)
         });
-        Some(Facts { plugin: u8::try_from(index + 1).ok()?, words: words.collect(), len: bytes.len() })
+        match u8::try_from(index + 1) {
+            Ok(plugin) => Answer::Claimed(Facts { plugin, words: words.collect(), len: bytes.len() }),
+            Err(_) => Answer::Unknown,
+        }
     }
 
     /// What reports must know of their languages.
