@@ -15,7 +15,11 @@ use uunwind_tests::{compile, faces, paths, process, skips, uu};
 /// The host's functions, leaf first.
 const CALLS: [&str; 4] = ["work", "through_bad", "outer", "run"];
 
-/// Faces of overlay, and what is said of each.
+/// Calls that ask uu for something without end: by turns both compute, and on a machine with much else to do the time
+/// that uu waits is over before the CPU time that a call may use.
+const TOO_LONG: &str = "it took more than 20 ms of CPU time for one call|it did not answer within 500 ms";
+
+/// Faces of overlay, and what is said of each, or one of what.
 const FACES: [(&str, &str); 23] = [
     ("null-read", "in its first call and is off: it crashed (signal 11)"),
     ("wild-write", "it crashed (signal 11)"),
@@ -27,10 +31,10 @@ const FACES: [(&str, &str); 23] = [
     ("recursion-in-host", "it "),
     ("loop", "it took more than 20 ms of CPU time for one call"),
     ("nonsense", "what it answered makes no sense"),
-    ("endless", "it took more than 20 ms of CPU time for one call"),
-    ("endless-emits", "it took more than 20 ms of CPU time for one call"),
-    ("endless-hashes", "it took more than 20 ms of CPU time for one call"),
-    ("endless-reads", "it took more than 20 ms of CPU time for one call"),
+    ("endless", TOO_LONG),
+    ("endless-emits", TOO_LONG),
+    ("endless-hashes", TOO_LONG),
+    ("endless-reads", TOO_LONG),
     ("endless-descriptions", "it "),
     ("endless-pages", "it "),
     ("raises", "it made a system call, which signal code may not"),
@@ -137,7 +141,8 @@ fn each_face(built: &Built, faces: &[(&str, &str)], what: &[&str]) {
     for (face, text) in faces {
         let dump = dump(built, face, what);
         let (shown, note) = (computing(&dump, face), said(&dump, face));
-        assert!(note.starts_with("plugin \"bad\" failed ") && note.contains(text), "{face}: {note}");
+        let is_said = text.split('|').any(|text| note.contains(text));
+        assert!(note.starts_with("plugin \"bad\" failed ") && is_said, "{face}: {note}");
         assert!(count(&shown, "bad frame") == 0 && count(&shown, "good frame") >= 1, "{face}: {dump:#}");
     }
     // What breaks no rule fails no call: reads that fail, destroyed registers.

@@ -12,6 +12,7 @@ use uunwind_loader::analysers::{Analysers, Finding, Outcome, FAILURE_LIMIT};
 struct Pending {
     path: PathBuf,
     answers: Vec<Option<Outcome>>,
+    /// What the answers say is decided, and published if they say anything.
     published: bool,
     /// Index of the plugin whose claim was published.
     winner: Option<usize>,
@@ -105,8 +106,8 @@ impl Claims {
         }
     }
 
-    /// Publishes the first claim once no plugin before it can still claim the object; forgets the object when all have
-    /// answered.
+    /// Publishes the first claim once no plugin before it can still claim the object, or that there is none; forgets the
+    /// object when all have answered.
     fn decide(&mut self, key: u64, facts: &mut FactsPublisher) -> Result<(), Full> {
         let Some(pending) = self.pending.get_mut(&key) else { return Ok(()) };
         let mut result = Ok(());
@@ -121,7 +122,12 @@ impl Claims {
                 result = facts.publish(key, padded(self.names.get(index).map_or("", String::as_str)), bytes);
             } else if answered == pending.answers.len() {
                 pending.published = true;
-                result = facts.publish(key, [0; 16], b"");
+                // Nobody knows whether one that failed would have claimed it: the samples through it stay marked as
+                // those from before all answers.
+                let failed = |answer: &Option<Outcome>| matches!(answer, Some(Outcome::Failed(_) | Outcome::Off));
+                if !pending.answers.iter().any(failed) {
+                    result = facts.publish(key, [0; 16], b"");
+                }
             }
         }
         if pending.published && pending.answers.iter().all(Option::is_some) {

@@ -200,7 +200,7 @@ fn stacks(recording: &Recording, out: &mut String) {
         ),
         (
             SAMPLE_FACTS_PENDING,
-            "taken before every file in them was analysed (functions of an interpreter may be missing)",
+            "through files that were not analysed yet, or could not be (functions of an interpreter may be missing)",
         ),
         (SAMPLE_DESYNC, "with interpreter frames missing or doubtful"),
         (SAMPLE_NO_PLUGINS, "walked without plugins (SEGV blocked, or a small signal stack)"),
