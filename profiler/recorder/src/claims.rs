@@ -106,8 +106,8 @@ impl Claims {
         }
     }
 
-    /// Publishes the first claim once no plugin before it can still claim the object, or that there is none; forgets the
-    /// object when all have answered.
+    /// Publishes the first claim once no plugin before it can still claim the object, or that there is none. Forgets
+    /// the object when all have answered.
     fn decide(&mut self, key: u64, facts: &mut FactsPublisher) -> Result<(), Full> {
         let Some(pending) = self.pending.get_mut(&key) else { return Ok(()) };
         let mut result = Ok(());
