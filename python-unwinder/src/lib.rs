@@ -61,7 +61,7 @@ mod trampoline;
 use uunwind_core::plugin::{
     Plugin, CHECKED_READS, LINE_IN_HANDLERS, LOCK_UNKNOWN, OVERLAY_NONE, PLUGIN_UNOWNED, STEP_NATIVE, STEP_UNOWNED_ONLY,
 };
-use uunwind_core::{line_of, visit};
+use uunwind_core::{line_of, own_fixups, visit};
 
 /// The name under which this plugin labels facts and frames, NUL-padded.
 pub const NAME: [u8; 16] = *b"python\0\0\0\0\0\0\0\0\0\0";
@@ -73,6 +73,7 @@ static PLUGIN: Plugin = Plugin {
     lock: visit!(lock::state, LOCK_UNKNOWN),
     flags: PLUGIN_UNOWNED | STEP_UNOWNED_ONLY | CHECKED_READS | LINE_IN_HANDLERS,
     scratch_bytes: cursor::USED as u32,
+    fixups: own_fixups!(),
     ..Plugin::new(NAME)
 };
 

@@ -1,5 +1,6 @@
 //! The rules of the source tree and of shipped objects, applied to the project and to what `ci/build` laid out.
 
+use object::{Object, ObjectSection};
 use std::path::Path;
 use std::process::Command;
 use uunwind_tests::rules::objects::{read, violations, Facts, Policy};
@@ -246,6 +247,25 @@ fn plugins_need_nothing() {
         };
         none(violations(&read(&plugin.path()).expect("an ELF object"), &policy));
     }
+}
+
+/// A plugin's table has the list of its loads that may fault, wherever it has such loads: a fault of one that is not
+/// listed counts as a failure of the plugin, and after three of them it is off.
+#[test]
+fn plugins_list_their_loads_that_may_fault() {
+    let folder = paths::tree().join("lib/uu/plugins");
+    let mut with_loads = 0;
+    for plugin in std::fs::read_dir(&folder).expect("ci/build lays out plugins").flatten() {
+        let data = std::fs::read(plugin.path()).expect("a plugin");
+        let file = object::File::parse(&*data).expect("an ELF object");
+        let Some(list) = file.section_by_name("uu_fixups").map(|section| section.address()) else { continue };
+        // The table is constant data: where the list begins is the addend of a relocation.
+        let mut places = file.dynamic_relocations().expect("relocations");
+        let listed = places.any(|(_, place)| place.addend() as u64 == list);
+        assert!(listed, "{}: its table does not have the list", plugin.path().display());
+        with_loads += 1;
+    }
+    assert!(with_loads > 0, "no plugin in {} has such loads", folder.display());
 }
 
 /// The loader knows an object by its soname: another one's would make it pass for that object, or that object for it.
