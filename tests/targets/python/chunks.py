@@ -1,24 +1,24 @@
-"""Calls that begin a new chunk of the data stack, and leave it again, over and over: CPython unmaps a chunk before
-anything stops pointing to the frame in it."""
+"""Calls of a generator function, some of which begin a new chunk of the data stack: the frame is copied into the
+generator, and CPython unmaps the chunk before the thread's state stops pointing into it."""
 
 import time
 
 
-def leaf():
-    pass
+def generates():
+    yield
 
 
 def at_depth(n):
     if n:
         return at_depth(n - 1)
     for _ in range(200):
-        leaf()
+        generates()
 
 
 def main():
     end = time.process_time() + 1.5
     while time.process_time() < end:
-        for depth in range(120):
+        for depth in range(90, 240):
             at_depth(depth)
 
 
