@@ -99,13 +99,25 @@ fn rust_places_agree_with_libunwind() {
 /// C and Rust routines, libc and the dynamic linker, a sample at each instruction.
 #[test]
 fn every_instruction_agrees_with_the_shadow_stack() {
-    let scratch = paths::scratch("stepper");
+    steps_agree("stepper", "-Wl,--ld-generated-unwind-info");
+}
+
+/// The same, where no unwind data describes how the program calls functions of libraries.
+#[test]
+fn every_instruction_agrees_where_linkage_tables_have_no_unwind_data() {
+    steps_agree("stepper-bare-linkage", "-Wl,--no-ld-generated-unwind-info");
+}
+
+#[track_caller]
+fn steps_agree(name: &str, linkage: &str) {
+    let scratch = paths::scratch(name);
     compile::shared(&scratch, "libfar.so", &["native/far.c"]);
     let routine = compile::rustc(&scratch, "libroutine.a", "native/routine.rs", &["-C", "panic=abort"]);
     let (folder, search) = (format!("-L{}", scratch.display()), format!("-Wl,-rpath,{}", scratch.display()));
     let options = [
         "-DWITH_RUST",
         "-Wl,-z,lazy",
+        linkage,
         routine.to_str().expect("UTF-8"),
         &folder,
         "-lfar",

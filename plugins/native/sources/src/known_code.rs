@@ -3,6 +3,7 @@
 
 mod clone;
 mod go;
+mod plt;
 mod pops;
 mod start_files;
 mod swapcontext;
@@ -83,7 +84,7 @@ pub(crate) fn overrides(lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option
 
 /// The rule of a frame that no unwind data describes, or the reason why its caller cannot be determined, if its code is
 /// recognised: the end of `clone`, where its registers decide the rule; where Go's runtime changes stacks; where
-/// registers are popped. Async-signal-safe.
+/// registers are popped; a stub of the procedure linkage table. Async-signal-safe.
 #[cold]
 #[inline(never)]
 pub fn by_registers_or_bytes(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Result<Rule, StopReason>> {
@@ -91,6 +92,8 @@ pub fn by_registers_or_bytes(cursor: &Cursor, reader: &mut Reader<'_>) -> Option
     let pc = cursor.regs.pc;
     let rule = clone::rule(cursor, reader).map(Ok).or_else(|| go::rule(pc, cursor.exact, reader));
     let rule = rule.or_else(|| pops::rule(pc, reader).map(Ok));
+    // A stub can be interrupted, but no call returns to it.
+    let rule = rule.or_else(|| if cursor.exact { plt::rule(pc, reader).map(Ok) } else { None });
     reader.pause(was);
     rule
 }
