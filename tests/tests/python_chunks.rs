@@ -1,6 +1,6 @@
 //! CPython from 3.11 on keeps frames in chunks that it unmaps when their first frame ends: that of a function that
-//! makes a generator some instructions before the thread's state stops pointing to it. A sample in between lacks frames,
-//! and says so; the plugin goes on.
+//! makes a generator some instructions before the thread's state stops pointing to it. A sample in between lacks
+//! frames, and says so; the plugin goes on.
 
 use uunwind_tests::samples::{Frame, Sample};
 use uunwind_tests::{interpreters, paths, uu};
