@@ -8,9 +8,11 @@ them if none is named. Of perf, py-spy, austin and samply those are tried that a
 refuse to record here, are named. In each round every profiler's run stands beside one without a profiler, first or
 second in turn. The program's CPU is measured in the program: a preloaded library writes it down at its end. `own CPU`
 is what all processes of the command used, less that. A failed sample is one that the profiler itself counts as an
-error, or whose stack does not reach the root of its thread. Printed are medians over the rounds, of ratios within one
-pair."""
+error, or whose stack does not reach the root of its thread; "?" where the profiler's file has no names. Printed are
+medians over the rounds, of ratios within one pair. samply wants kernel.perf_event_paranoid to be 1 at most."""
 
+import gzip
+import json
 import os
 import re
 import shutil
@@ -116,6 +118,14 @@ def austin_samples(recording, text):
     return lines, int(errors[1]) if errors else 0
 
 
+def samply_samples(recording, _):
+    with open(recording, "rb") as file:
+        packed = file.read()
+    profile = json.loads(gzip.decompress(packed) if packed.startswith(b"\x1f\x8b") else packed)
+    # Its stacks are addresses without names.
+    return sum(thread["samples"]["length"] for thread in profile["threads"]), None
+
+
 def cases(uu, program, folder, is_python):
     at = lambda name: os.path.join(folder, name)
     found = {
@@ -165,7 +175,7 @@ def cases(uu, program, folder, is_python):
             "samply",
             ["record", "--save-only", "-r", "999", "-o", at("s.json"), "--"],
             at("s.json"),
-            lambda *_: (0, 0),
+            samply_samples,
         ),
     ):
         path = shutil.which(tool)
@@ -215,8 +225,9 @@ def measured(uu, name, program, is_python, rounds, folder):
     for profiler, pairs in rows:
         own, ratios, rate, samples, failed, size = zip(*pairs)
         ratio = "%.2f [%.2f-%.2f]" % (statistics.median(ratios), min(ratios), max(ratios))
-        shown = (profiler, statistics.median(own), ratio, statistics.median(rate), sum(failed), sum(samples))
-        print("| %s | %.2f | %s | %.0f | %d of %d | %.0f |" % (*shown, statistics.median(size) / 1024), flush=True)
+        lost = "?" if None in failed else sum(failed)
+        shown = (profiler, statistics.median(own), ratio, statistics.median(rate), lost, sum(samples))
+        print("| %s | %.2f | %s | %.0f | %s of %d | %.0f |" % (*shown, statistics.median(size) / 1024), flush=True)
 
 
 def main():
