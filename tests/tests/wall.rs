@@ -176,6 +176,25 @@ fn a_running_program_is_recorded_with_its_waits() {
     }
 }
 
+/// A thread that runs for long after a stop, to wait in its call again, is not stopped again. It may be once more after
+/// it has waited, when it runs to end its call; then the kernel may put it to sleep for a moment.
+#[test]
+fn a_call_that_takes_long_to_begin_is_not_stopped_again_for_that() {
+    let scratch = paths::scratch("wall-many-polled");
+    let options = ["-pthread", "-fno-omit-frame-pointer"];
+    let program = compile::gcc(&scratch, "many_polled", &["native/many_polled.c"], &options);
+    let mut running = Running::start(&mut Command::new(&program));
+    if running.line() == "few" {
+        return skips::skipped("a call that takes long to begin", "too few files may be open");
+    }
+    let recording = attached(&scratch, running.pid(), &["-d", "2", "-r", "999"]);
+    running.say("end");
+    let most: u64 = running.line().parse().expect("a number");
+    assert!(most <= 5, "went to sleep {most} times in one call");
+    let (_, stops) = stops(&recording.outcome.stderr);
+    assert!(stops > 5, "{stops} stops: {}", recording.outcome.stderr);
+}
+
 /// Every kind of wait goes on; threads that only wait are idle, and all are shown where there are no others.
 #[test]
 fn no_kind_of_wait_ends() {

@@ -99,13 +99,22 @@ impl Clockless {
     }
 }
 
-/// How often a thread was switched away from
-/// ([proc_pid_status(5)](https://man7.org/linux/man-pages/man5/proc_pid_status.5.html)).
+/// How often a thread has gone to sleep, a stop included; `None`: it is gone.
+pub fn sleeps(pid: u32, tid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    count(&text, "voluntary_ctxt_switches:")
+}
+
+/// How often a thread was switched away from.
 fn switches(status: &Path) -> Option<u64> {
     let text = fs::read_to_string(status).ok()?;
-    let counts =
-        text.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:")?.1.trim().parse::<u64>().ok());
-    Some(counts.fold(0, u64::wrapping_add))
+    Some(count(&text, "voluntary_ctxt_switches:")?.wrapping_add(count(&text, "nonvoluntary_ctxt_switches:")?))
+}
+
+/// A number of a thread's status
+/// ([proc_pid_status(5)](https://man7.org/linux/man-pages/man5/proc_pid_status.5.html)).
+fn count(status: &str, name: &str) -> Option<u64> {
+    status.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
 }
 
 fn first_number(text: &str) -> Option<u64> {

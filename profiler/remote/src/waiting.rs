@@ -7,13 +7,15 @@
 //! stopped, which no system call notices (`waits`).
 //!
 //! After a stop, a thread has run: to stop, and to enter its call again. If it is in the same call at the same place,
-//! and every word that the walk has read is what it was, its stack is the same, and it is not stopped again.
+//! and every word that the walk has read is what it was, its stack is the same, and it is not stopped again. Nor is it
+//! while it runs and has not slept since: it is on the way back into its call, which may take long, as in a poll(2) of
+//! many files.
 
-use crate::clocks::{Clock, Ran};
+use crate::clocks::{sleeps, Clock, Ran};
 use crate::memory::Memory;
 use crate::stops::Stops;
 use crate::threads::Stopped;
-use crate::waits::{doing, number, Doing, Registers};
+use crate::waits::{call_name, doing, number, Doing, Registers};
 use crate::walks::{Walked, Walks};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,8 +27,8 @@ use uunwind_recorder::machine::{self, Stat};
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// What a thread that runs between two reads is asked again.
 const TRIES: usize = 2;
-/// CPU time that a thread needs at most to enter its call again after a stop, in ns.
-const ENTERING: u64 = 200_000;
+/// A thread that has used so much CPU time after a stop, in ns, is taken to have left its call.
+const ENTERING: u64 = 20_000_000;
 
 /// A thread that is blocked, as the kernel shows it
 /// ([proc_pid_syscall(5)](https://man7.org/linux/man-pages/man5/proc_pid_syscall.5.html)).
@@ -64,7 +66,7 @@ impl Tally {
     /// What was done, for people.
     pub fn note(&self) -> String {
         let mut note = format!(
-            "{} waits were looked at, {} of them by a stop ({}), the others without; none was stopped twice",
+            "{} waits were looked at, {} of them by a stop ({}), the others without",
             self.waits,
             self.stops.count,
             self.stops.lengths()
@@ -114,14 +116,41 @@ struct Wait {
 #[derive(Clone, Copy)]
 pub struct Stood {
     registers: Registers,
-    /// How often it has run when it is back in its system call. One that has run more often may be in another wait.
-    back: u64,
+    /// How often it has run when it is back in its system call, if that is known. One that has run more often may be in
+    /// another wait.
+    back: Option<u64>,
+    /// CPU time that it had used, in ns.
+    cpu: u64,
+    /// How often it had slept, this stop included, if that is known.
+    slept: Option<u64>,
+    /// It did not wait: it ran inside its call.
+    ran: bool,
+    /// It did so in the call that it was stopped in before, as far as can be seen.
+    again: bool,
 }
 
 impl Stood {
-    /// `ran`: as it was `runs` runs before it is back.
-    pub fn new(registers: &Registers, ran: Ran, runs: u64) -> Stood {
-        Stood { registers: *registers, back: if ran.times == 0 { 0 } else { ran.times + runs } }
+    /// Of a thread that stands still, and was found waiting. `before`: as it was then.
+    fn waited(at: (u32, u32), registers: &Registers, before: Ran) -> Stood {
+        // It has run to stop, and will to go back.
+        Stood::new(at, registers, before, 2, false)
+    }
+
+    /// Of a thread that stands still, and was found running.
+    pub fn running(at: (u32, u32), registers: &Registers, now: Ran) -> Stood {
+        Stood::new(at, registers, now, 1, true)
+    }
+
+    fn new((pid, tid): (u32, u32), registers: &Registers, then: Ran, runs: u64, ran: bool) -> Stood {
+        let back = (then.times > 0).then(|| then.times.saturating_add(runs));
+        Stood { registers: *registers, back, cpu: then.cpu, slept: sleeps(pid, tid), ran, again: false }
+    }
+
+    /// Whether a thread that runs is still in the call that it was stopped in. It is if it has not slept since; and one
+    /// that was stopped twice in a call has its time to end it.
+    fn is_in_call(&self, (pid, tid): (u32, u32), ran: Ran) -> bool {
+        let has_slept = || self.slept.is_some_and(|slept| sleeps(pid, tid) != Some(slept));
+        ran.cpu.saturating_sub(self.cpu) < ENTERING && (self.again || !has_slept())
     }
 }
 
@@ -143,8 +172,8 @@ pub struct Waiting {
     pub last_stop: Option<Stop>,
     /// Its thread pointer, which does not change; 0: not known yet.
     thread_pointer: u64,
-    /// CPU time that it had used before it was last stopped in a call, in ns.
-    stopped_at: Option<u64>,
+    /// As it was at its last stop in a call.
+    last_stood: Option<Stood>,
 }
 
 impl Waiting {
@@ -177,7 +206,7 @@ impl Waiting {
             let time = machine::monotonic();
             let at = match state(pid, tid) {
                 State::Blocked(at) => at,
-                State::Running => return self.runs(ran, tally),
+                State::Running => return self.runs((pid, tid), ran, tally),
                 State::Gone => return Found::Gone,
             };
             memory.forget();
@@ -190,7 +219,7 @@ impl Waiting {
                 }
                 return Found::Waits(walked, time);
             }
-            let before = self.stood(at, ran, memory);
+            let before = self.stood(at, ran);
             let mut walked = match &before {
                 Some(stood) => walks.walk(&stood.registers),
                 None => walks.walk_blocked(at.pc, at.sp, self.thread_pointer),
@@ -206,7 +235,7 @@ impl Waiting {
                 let state = stat.as_ref().and_then(|stat| stat.field(3));
                 match state {
                     // Its wait is over, and it has no CPU yet.
-                    Some("R") => return self.runs(ran, tally),
+                    Some("R") => return self.runs((pid, tid), ran, tally),
                     None => return Found::Gone,
                     _ if !is_current() => return Found::OtherCode,
                     Some("S") => return self.stop((pid, tid), (ran, at), clock, (walks, memory), tally),
@@ -223,10 +252,9 @@ impl Waiting {
         Found::Missed
     }
 
-    /// A thread runs. After a stop, it may be on the way back into its call: stopped now, it would be stopped twice in
-    /// one call.
-    fn runs(&self, ran: Ran, tally: &mut Tally) -> Found {
-        if self.stopped_at.is_none_or(|at| ran.cpu.saturating_sub(at) >= ENTERING) {
+    /// A thread runs. After a stop, it may be on the way back into its call: it is not stopped again for that.
+    fn runs(&self, at: (u32, u32), ran: Ran, tally: &mut Tally) -> Found {
+        if !self.last_stood.is_some_and(|stood| stood.is_in_call(at, ran)) {
             return Found::Runs;
         }
         tally.missed += 1;
@@ -245,22 +273,24 @@ impl Waiting {
 
     /// The stack of the last wait, if it is proved that this one has the same.
     fn same(&self, at: Blocked, memory: &Memory) -> Option<Arc<Walked>> {
-        self.last_at(at, memory).filter(|last| !last.is_old).map(|last| last.walked.clone())
+        let last = self.last_at(at).filter(|last| !last.is_old)?;
+        memory.is_unchanged(&last.walked.reads).then(|| last.walked.clone())
     }
 
-    /// A thread that was stopped in this very wait, and then other code was mapped: it is not stopped again.
-    fn stood(&self, at: Blocked, ran: Ran, memory: &Memory) -> Option<Stood> {
-        let stood = self.last_at(at, memory).filter(|last| last.is_old)?.stood?;
-        (ran.times <= stood.back).then_some(stood)
+    /// A thread that was stopped in this very wait, and then other code was mapped, or memory of its stack's functions
+    /// has changed: it is not stopped again, as its registers are those of the stop.
+    fn stood(&self, at: Blocked, ran: Ran) -> Option<Stood> {
+        let stood = self.last_at(at)?.stood?;
+        stood.back.is_some_and(|back| ran.times <= back).then_some(stood)
     }
 
-    /// The last wait, if it is proved that this one has the same stack.
-    fn last_at(&self, at: Blocked, memory: &Memory) -> Option<&Wait> {
+    /// The last wait, if this one is in the same call at the same place.
+    fn last_at(&self, at: Blocked) -> Option<&Wait> {
         let last = self.last.as_ref()?;
         // Some calls go on under another number after a stop.
         let is_restarted = at.number == i64::from(Sysno::restart_syscall as i32);
         let is_there = (at.sp, at.pc) == (last.at.sp, last.at.pc) && (at.number == last.at.number || is_restarted);
-        (is_there && memory.is_unchanged(&last.walked.reads)).then_some(last)
+        is_there.then_some(last)
     }
 
     fn stop(
@@ -290,8 +320,7 @@ impl Waiting {
                 // The id may be another thread's by now; then this one's clock is gone.
                 let registers = stopped.registers(tid).filter(|_| clock.ran().is_some());
                 memory.forget();
-                // It has run to stop, and will to go back.
-                registers.and_then(|registers| self.stopped(&Stood::new(&registers, ran, 2), ran, walks))
+                registers.and_then(|registers| self.stopped(&Stood::waited((pid, tid), &registers, ran), ran, walks))
             }
             Some((_, None)) => {
                 tally.unstopped += 1;
@@ -316,11 +345,15 @@ impl Waiting {
     pub fn stopped(&mut self, stood: &Stood, ran: Ran, walks: &mut Walks<'_>) -> Option<Arc<Walked>> {
         let registers = &stood.registers;
         self.thread_pointer = registers.fs_base;
-        let Doing::Waiting(name) = doing(registers) else { return None };
-        let at = Blocked { number: number(registers), sp: registers.rsp, pc: registers.rip };
+        let Doing::Waiting(_) = doing(registers) else { return None };
+        let mut at = Blocked { number: number(registers), sp: registers.rsp, pc: registers.rip };
         let mut walked = walks.walk(registers);
-        walked.words.splice(0..0, walks.call(&name, at.number));
-        self.stopped_at = Some(ran.cpu);
+        let mut again = false;
+        if let Some(last) = self.last_at(at) {
+            (at.number, again) = (last.at.number, stood.ran && last.stood.is_some());
+        }
+        walked.words.splice(0..0, walks.call(&call_name(at.number), at.number));
+        self.last_stood = Some(Stood { again, ..*stood });
         Some(self.keep((ran, at), walked, Some(*stood)))
     }
 }
@@ -354,8 +387,8 @@ fn parse(text: &str) -> State {
 
 /// What a thread waits in: the name of a system call, or what else blocks it.
 fn name_of(number: i64, pid: u32, tid: u32) -> String {
-    if let Ok(number) = usize::try_from(number) {
-        return Sysno::new(number).map_or_else(|| format!("system call {number}"), |call| call.name().to_owned());
+    if number >= 0 {
+        return call_name(number);
     }
     match Stat::of_thread(pid, tid).as_ref().and_then(|stat| stat.field(3)) {
         Some("T" | "t") => "a stop".to_owned(),

@@ -35,9 +35,13 @@ pub fn doing(registers: &Registers) -> Doing {
     if number < 0 || !interrupted {
         return Doing::Running;
     }
-    let name =
-        Sysno::new(number as usize).map_or_else(|| format!("system call {number}"), |call| call.name().to_owned());
-    Doing::Waiting(name)
+    Doing::Waiting(call_name(number))
+}
+
+/// The name of a system call.
+pub fn call_name(number: i64) -> String {
+    let call = usize::try_from(number).ok().and_then(Sysno::new);
+    call.map_or_else(|| format!("system call {number}"), |call| call.name().to_owned())
 }
 
 /// The number of the system call that a stopped thread is in; negative: of none.

@@ -99,7 +99,7 @@ impl Sampler {
                         Doing::Running => Some((SampleKind::Timer, Arc::new(walks.walk(&registers)))),
                         // Meanwhile, it has begun to wait: it is not stopped again for that.
                         _ if self.wall => {
-                            let stood = Stood::new(&registers, ran, 1);
+                            let stood = Stood::running((pid, *tid), &registers, ran);
                             Some((SampleKind::Waiting, thread.waiting.stopped(&stood, ran, walks)?))
                         }
                         _ => None,
