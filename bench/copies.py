@@ -83,6 +83,7 @@ def sizes(copy):
     for _ in range(copy[1]):
         number, at = leb(copy, at)
         word = (sp & ~7) + 8 * unzigzag(number)
+        raw += min(word - (sp & ~7), 0)  # what lies below the stack pointer is none of the stack
         while True:
             token, at = copy[at], at + 1
             gap, low = token >> 4 & 7, token & 15

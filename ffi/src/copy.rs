@@ -24,8 +24,11 @@ const LONGEST: u64 = 1 << 17;
 const LONGEST_UNBOUNDED: u64 = 1 << 13;
 /// A stack ends at most this far after its stack pointer, in bytes.
 const LARGEST: u64 = 1 << 30;
-/// Bytes below a stack pointer that may hold what a walk needs: a return address that was just popped, as in OCaml's
-/// `caml_c_call`.
+/// Bytes below a stack pointer that are the function's own (System V ABI for AMD64, section 3.2.2, the red zone). A walk
+/// may need the caller's frame pointer from there: compilers describe a popped register by its old place up to the
+/// function's end.
+const RED_ZONE: u64 = 128;
+/// Bytes below a stack pointer that may hold a return address: one that was just popped, as in OCaml's `caml_c_call`.
 const POPPED: u64 = 8;
 
 /// See [`uunwind_core::library::Library::copy`].
@@ -135,27 +138,33 @@ impl Stacks {
     /// Copies the stack with this stack pointer.
     #[inline(never)]
     fn copy(&mut self, sp: u64, encoder: &mut Encoder<'_>, filter: &mut Filter<'_, '_>) {
-        let start = (sp & !7).saturating_sub(POPPED);
+        let top = sp & !7;
+        let start = top.saturating_sub(RED_ZONE);
         let on_alternate = self.alternate().contains(sp);
         let end = if on_alternate { self.alternate().end & !7 } else { self.end_of(sp) };
         let (extent, limit) = match end.checked_sub(start).map(|bytes| bytes / 8) {
             Some(extent) if end != 0 => (extent, extent.min(LONGEST)),
             _ => (0, LONGEST_UNBOUNDED),
         };
-        filter.add_stack(Span::new(sp & !7, start.saturating_add(limit.max(extent).saturating_mul(8))));
+        filter.add_stack(Span::new(top, start.saturating_add(limit.max(extent).saturating_mul(8))));
         encoder.stack(start);
         let mut at = start;
         let last = start.saturating_add(limit.saturating_mul(8));
         let mut readable = true;
         while at < last && encoder.has_room() {
-            let Some(word) = filter.read(at) else {
-                readable = false;
-                break;
+            let word = match filter.read(at) {
+                Some(word) => word,
+                // A guard page may lie there.
+                None if at < top => 0,
+                None => {
+                    readable = false;
+                    break;
+                }
             };
             if on_alternate && self.interrupted.is_none() && word == self.alternate[0] {
                 self.find_interrupted(at, filter);
             }
-            filter.put(at, word, encoder);
+            filter.put(at, word, at.saturating_add(POPPED) >= top, encoder);
             at = at.wrapping_add(8);
         }
         let read = at.wrapping_sub(start) / 8;

@@ -17,9 +17,10 @@ fn rounds() -> u32 {
     }
 }
 
-/// Records a program whose samples are both walked and copied, and compares. `least`: number of samples.
+/// Records a program whose samples are both walked and copied, and compares. `least`: number of samples, which are
+/// returned.
 #[track_caller]
-fn both(scratch: &Path, program: &[&OsStr], least: u64) {
+fn both(scratch: &Path, program: &[&OsStr], least: u64) -> Vec<Sample> {
     let recording = uu::record(scratch, &["-r", "999", "--unwind", "both"], |_| {}, program).expect_code(0);
     let summary = recording.report("summary");
     let line = summary.lines().find_map(|line| line.trim().strip_prefix("note")?.trim().strip_suffix(FOUND));
@@ -28,7 +29,9 @@ fn both(scratch: &Path, program: &[&OsStr], least: u64) {
     assert_eq!(equal, all, "{summary}");
     assert!(all.parse::<u64>().is_ok_and(|all| all >= least), "{all} samples: {summary}");
     // What stands beside samples counts for nothing.
-    assert_eq!(recording.samples().len().to_string(), all, "a copy for each sample, and no more");
+    let samples = recording.samples();
+    assert_eq!(samples.len().to_string(), all, "a copy for each sample, and no more");
+    samples
 }
 
 const FOUND: &str = " copies of stacks lead to the machine frames that the live walk found";
@@ -74,6 +77,25 @@ fn copies_of_rust_lead_to_the_live_stacks() {
     let program = compile::rustc(&scratch, "sorted", "native/sorted.rs", &[]);
     let repeats = (20 * rounds()).to_string();
     both(&scratch, &[program.as_os_str(), repeats.as_ref()], 5);
+}
+
+/// A function's frame pointer may lie below the stack pointer of the function that it has called.
+#[test]
+fn copies_have_what_lies_in_the_red_zone() {
+    let scratch = paths::scratch("offline-red-zone");
+    let program = compile::gcc(&scratch, "red_zone", &["native/red_zone.c"], &["-O1", "-fno-omit-frame-pointer"]);
+    let repeats = (10 * rounds()).to_string();
+    let samples = both(&scratch, &[program.as_os_str(), repeats.as_ref()], 50);
+    for (function, caller) in [("popped", "calls_popped"), ("saved", "calls_saved")] {
+        for handled in [false, true] {
+            let found = samples.iter().any(|sample| {
+                let names = sample.native_names();
+                let at = names.iter().position(|name| *name == function);
+                names.contains(&"on_signal") == handled && at.is_some_and(|at| names.get(at + 1) == Some(&caller))
+            });
+            assert!(found, "{function}, handled: {handled}");
+        }
+    }
 }
 
 #[test]

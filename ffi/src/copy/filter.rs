@@ -82,9 +82,9 @@ impl<'f, 'w> Filter<'f, 'w> {
         self.reader.word(at)
     }
 
-    /// Codes the word that lies at `at`, if it is to be kept.
+    /// Codes the word that lies at `at`, if it is to be kept. `may_return`: it may be a return address.
     #[inline(always)]
-    pub fn put(&mut self, at: u64, word: u64, encoder: &mut Encoder<'_>) {
+    pub fn put(&mut self, at: u64, word: u64, may_return: bool, encoder: &mut Encoder<'_>) {
         // Nothing is mapped there: the lowest page never is, unless root allows it.
         if !(PAGE..USER_END).contains(&word) {
             return encoder.leave_out();
@@ -93,7 +93,7 @@ impl<'f, 'w> Filter<'f, 'w> {
         if self.stacks.iter().any(in_stack) {
             return if word & 7 == 0 { encoder.frame(at, word) } else { encoder.leave_out() };
         }
-        if self.is_code(word) {
+        if may_return && self.is_code(word) {
             encoder.code(word);
         } else {
             encoder.leave_out();
