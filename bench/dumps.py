@@ -6,9 +6,11 @@
 A round runs every tool once on the same process. Printed for each: in how many looks the program's epoll_wait(2) ended
 with EINTR; whether its Python functions and its native ones are in the output; the CPU time of the tool, relative to
 uu's in the same round, as the median over the rounds. A tool that fails on the process ends the benchmark; one that
-fails on the core file is named, and so is gdb where it is not installed."""
+fails on the core file is named, and so is gdb where it is not installed. First, uu dump of bench/many_dumped.py, three
+times as often: how long the program stood still for it, as uu says: the median, and the longest time."""
 
 import os
+import re
 import select
 import shutil
 import statistics
@@ -101,10 +103,24 @@ def cores(uu, pyspy, pystack, python, core, rounds):
         print(f"{name} failed: {text}")
 
 
+def stops(uu, python, rounds):
+    """How long a program of 100 threads stands still."""
+    with subprocess.Popen([python, os.path.join(HERE, "many_dumped.py")], stdout=subprocess.PIPE) as child:
+        os.read(child.stdout.fileno(), 6)
+        texts = [look([uu, "dump", "-p", str(child.pid)])[0] for _ in range(rounds)]
+        child.kill()
+    found = [re.search(r"100 threads, stopped for ([0-9.]+) ms", text) for text in texts]
+    if not all(found):
+        sys.exit(f"uu dump failed:\n{texts[found.index(None)]}")
+    times = [float(one[1]) for one in found]
+    print(f"100 threads stood still for {statistics.median(times):.1f} ms, at most {max(times):.1f} ({rounds} looks)")
+
+
 def main():
     uu, pyspy, pystack, python = sys.argv[1:5]
     rounds = int(sys.argv[5]) if len(sys.argv) > 5 else 10
     python = os.path.realpath(python)
+    stops(uu, python, 3 * rounds)
     child = subprocess.Popen([python, os.path.join(HERE, "dumped.py")], stdout=subprocess.PIPE)
     output = child.stdout.fileno()
     os.read(output, 6)

@@ -24,9 +24,9 @@ const LONGEST: u64 = 1 << 17;
 const LONGEST_UNBOUNDED: u64 = 1 << 13;
 /// A stack ends at most this far after its stack pointer, in bytes.
 const LARGEST: u64 = 1 << 30;
-/// Bytes below a stack pointer that are the function's own (System V ABI for AMD64, section 3.2.2, the red zone). A walk
-/// may need the caller's frame pointer from there: compilers describe a popped register by its old place up to the
-/// function's end.
+/// Bytes below a stack pointer that are the function's own (System V ABI for AMD64, section 3.2.2, the red zone). A
+/// walk may need the caller's frame pointer from there: compilers describe a popped register by its old place up to
+/// the function's end.
 const RED_ZONE: u64 = 128;
 /// Bytes below a stack pointer that may hold a return address: one that was just popped, as in OCaml's `caml_c_call`.
 const POPPED: u64 = 8;

@@ -7,7 +7,7 @@
 //! threads    stops all threads, reads their registers, lets them go
 //! waits      what a thread is waiting for, and the repair of system calls that a stop interrupts
 //! waiting    what a thread waits in, and its stack, found at most once a wait
-//! memory     the process's memory, read page by page
+//! memory     the process's memory, read page by page; pages: their copies
 //! objects    the files that it has mapped, with rule tables and facts
 //! plugins    the plugins that are called, in this process
 //! env        the surroundings of the walk
@@ -44,6 +44,7 @@ mod names;
 mod objects;
 pub mod offline;
 mod open_files;
+mod pages;
 mod plugins;
 mod prepared;
 pub mod record;

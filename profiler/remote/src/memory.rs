@@ -1,8 +1,8 @@
 //! The memory of another process, or of a core file, read page by page and kept until the process runs again.
 
 use crate::core_file::CoreFile;
+use crate::pages::Pages;
 use std::cell::{Cell, RefCell};
-use std::collections::hash_map::{Entry, HashMap};
 use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::fs::File;
@@ -17,6 +17,8 @@ use uunwind_elf::Image;
 const PAGES: usize = 16 * 1024;
 /// At most this number of bytes is read ahead by one system call.
 pub const AHEAD: usize = 64 * PAGE;
+/// Number of pages that the walk of a thread reads, more or less: of its stack, and of what an interpreter has for it.
+const THREAD: usize = 6;
 /// At most this number of bytes is kept of what was read.
 const KEPT: usize = 256 * 1024;
 
@@ -52,7 +54,9 @@ struct Kept {
 /// The memory of a process that stands still.
 pub struct Memory {
     source: Source,
-    pages: RefCell<HashMap<u64, Option<Box<[u8; PAGE]>>>>,
+    pages: RefCell<Pages>,
+    /// Room for what is read ahead.
+    ahead: RefCell<Vec<u8>>,
     /// Number of pages that were read in this look, also of those that are not kept any more.
     pages_read: Cell<usize>,
     /// Number of reads by readers so far.
@@ -71,6 +75,7 @@ impl Memory {
         Memory {
             source: Source::Process { pid: pid as libc::pid_t, file },
             pages: RefCell::default(),
+            ahead: RefCell::default(),
             pages_read: Cell::default(),
             reads_made: Cell::default(),
             reads: RefCell::default(),
@@ -83,6 +88,7 @@ impl Memory {
         Memory {
             source: Source::Core { core: core.clone(), backings },
             pages: RefCell::default(),
+            ahead: RefCell::default(),
             pages_read: Cell::default(),
             reads_made: Cell::default(),
             reads: RefCell::default(),
@@ -133,6 +139,11 @@ impl Memory {
         self.pages_read.set(0);
     }
 
+    /// Gets the memory that walks of this number of threads usually need, which takes time.
+    pub fn make_room(&self, threads: usize) {
+        self.pages.borrow_mut().make_room(threads.saturating_mul(THREAD));
+    }
+
     /// Reads everything anew from now on. What was read so far still counts for the limit of this look. Copies stay.
     pub fn read_anew(&self) {
         if self.missed.borrow().is_none() {
@@ -151,10 +162,7 @@ impl Memory {
             }
             self.read_ahead(first, end);
         }
-        let mut copied = self.pages.borrow_mut();
-        for page in pages {
-            copied.entry(*page).or_insert(None);
-        }
+        self.pages.borrow_mut().no_others(pages.iter().copied());
     }
 
     /// The process runs on: from now on, what was copied is read from the copies.
@@ -193,14 +201,20 @@ impl Memory {
         if self.missed.borrow().is_some() {
             return;
         }
-        let mut bytes = vec![0; len];
-        let read = self.copy(first, &mut bytes);
+        let mut bytes = self.ahead.borrow_mut();
+        if bytes.len() < len {
+            bytes.resize(len, 0);
+        }
+        let read = self.copy(first, bytes.get_mut(..len).unwrap_or_default());
         let mut pages = self.pages.borrow_mut();
         for (page, at) in
             bytes.get(..read).unwrap_or_default().as_chunks::<PAGE>().0.iter().zip((first..).step_by(PAGE))
         {
-            if pages.contains_key(&at) || self.may_read_page() {
-                pages.insert(at, Some(Box::new(*page)));
+            if pages.has(at) || self.may_read_page() {
+                pages.put(at, |copy| {
+                    *copy = *page;
+                    true
+                });
             }
         }
     }
@@ -235,23 +249,20 @@ impl Memory {
     }
 
     fn read_page(&self, page: u64, offset: usize, out: &mut [u8]) -> bool {
-        let mut pages = self.pages.borrow_mut();
-        if let Entry::Vacant(place) = pages.entry(page) {
+        let pages = &mut *self.pages.borrow_mut();
+        if let Some(copy) = pages.get(page) {
+            return fill(copy, offset, out);
+        }
+        if !pages.has(page) {
             if !self.may_read_page() {
                 return false;
             }
             if let Some(missed) = &mut *self.missed.borrow_mut() {
                 missed.insert(page);
             }
-            let mut bytes = Box::new([0; PAGE]);
-            let whole = self.copy(page, &mut bytes[..]) == PAGE;
-            place.insert(whole.then_some(bytes));
+            pages.put(page, |copy| self.copy(page, copy) == PAGE);
         }
-        let Some(bytes) = pages.get(&page).and_then(Option::as_ref).and_then(|page| page.get(offset..)) else {
-            return false;
-        };
-        out.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-        true
+        pages.get(page).is_some_and(|copy| fill(copy, offset, out))
     }
 
     /// Copies what lies at a process address, and returns the number of bytes that could be read.
@@ -264,6 +275,15 @@ impl Memory {
             },
         }
     }
+}
+
+/// Fills `out` with what lies at an offset of a page, which has so much there.
+fn fill(page: &[u8; PAGE], offset: usize, out: &mut [u8]) -> bool {
+    let bytes = page.get(offset..).and_then(|rest| rest.get(..out.len()));
+    bytes.is_some_and(|bytes| {
+        out.copy_from_slice(bytes);
+        true
+    })
 }
 
 /// ([process_vm_readv](https://man7.org/linux/man-pages/man2/process_vm_readv.2.html), then `/proc/PID/mem`, which also

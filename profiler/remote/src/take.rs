@@ -85,6 +85,7 @@ impl<'p> Place<'p> {
     /// stacks and of these pages.
     fn moment(&self, copied: Option<&BTreeSet<u64>>) -> io::Result<Option<Moment<'p>>> {
         self.memory.forget();
+        self.memory.make_room(threads::tids(self.pid)?.len());
         threads::prefer_this_thread();
         let stopped = Stopped::all_of(self.pid)?;
         let mut notes = Vec::new();

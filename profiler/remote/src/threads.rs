@@ -26,8 +26,9 @@ pub const THREADS: usize = 64 * 1024;
 enum Seized {
     /// It was asked to stop.
     Asked,
-    /// It stands still. The signal that it was about to receive, or 0, and whether the process was stopped before.
-    Stopped { signal: i32, before: bool },
+    /// It stands still. The signal that it was about to receive, or 0; whether the process was stopped before; and its
+    /// registers.
+    Stopped { signal: i32, before: bool, registers: Option<Box<Registers>> },
 }
 
 /// The threads of a process, those that stand still among them. Dropping it lets them go.
@@ -122,9 +123,9 @@ impl Stopped {
                         // Without the event, it was about to receive a signal, which it gets when it is let go.
                         let is_group_stop = event == EVENT_STOP && signal != libc::SIGTRAP;
                         let signal = if event == EVENT_STOP { 0 } else { signal };
-                        self.threads.insert(*tid, Seized::Stopped { signal, before: is_group_stop });
                         // At once: if uu is killed before it lets go, the call is repeated all the same.
-                        self.repair(*tid);
+                        let registers = repair(*tid).map(Box::new);
+                        self.threads.insert(*tid, Seized::Stopped { signal, before: is_group_stop, registers });
                         break;
                     }
                     Waited::Ended => {
@@ -144,27 +145,18 @@ impl Stopped {
         })
     }
 
-    /// The registers of a thread that stands still.
+    /// The registers of a thread that stands still, as its system call is to be repeated.
     pub fn registers(&self, tid: u32) -> Option<Registers> {
-        // SAFETY: integers only.
-        let mut registers: Registers = unsafe { std::mem::zeroed() };
-        let mut part = libc::iovec { iov_base: (&raw mut registers).cast(), iov_len: size_of::<Registers>() };
-        // SAFETY: the request fills the part, which lives during the call.
-        unsafe { ptrace(libc::PTRACE_GETREGSET, tid, libc::NT_PRSTATUS as usize, (&raw mut part) as usize) }.ok()?;
-        (part.iov_len == size_of::<Registers>()).then_some(registers)
+        match self.threads.get(&tid)? {
+            Seized::Stopped { registers, .. } => registers.as_deref().copied(),
+            Seized::Asked => None,
+        }
     }
 
     /// Lets all threads go. Returns how long they stood still.
     pub fn let_go(mut self) -> Duration {
         self.release();
         self.since.elapsed()
-    }
-
-    /// Has the system call repeated that the stop has interrupted.
-    fn repair(&self, tid: u32) {
-        if let Some(rax) = self.registers(tid).as_ref().and_then(repaired) {
-            set_rax(tid, rax);
-        }
     }
 
     fn release(&mut self) {
@@ -182,6 +174,26 @@ impl Drop for Stopped {
         // Threads that were asked and never stopped are let go by the kernel when this thread ends.
         self.release();
     }
+}
+
+/// The registers of a thread that stands still.
+fn registers_of(tid: u32) -> Option<Registers> {
+    // SAFETY: integers only.
+    let mut registers: Registers = unsafe { std::mem::zeroed() };
+    let mut part = libc::iovec { iov_base: (&raw mut registers).cast(), iov_len: size_of::<Registers>() };
+    // SAFETY: the request fills the part, which lives during the call.
+    unsafe { ptrace(libc::PTRACE_GETREGSET, tid, libc::NT_PRSTATUS as usize, (&raw mut part) as usize) }.ok()?;
+    (part.iov_len == size_of::<Registers>()).then_some(registers)
+}
+
+/// Has the system call repeated that a thread's stop has interrupted. Its registers, if they can be read.
+fn repair(tid: u32) -> Option<Registers> {
+    let mut registers = registers_of(tid)?;
+    if let Some(rax) = repaired(&registers) {
+        set_rax(tid, rax);
+        registers.rax = rax;
+    }
+    Some(registers)
 }
 
 /// Sets `rax` of a thread that stands still.
@@ -209,22 +221,23 @@ fn wait_once(tid: u32) -> Waited {
     };
     // SAFETY: a successful call has written these fields; the pid is 0 if there was nothing to report.
     let fields = |info: libc::siginfo_t| unsafe { (info.si_pid(), info.si_status(), info.si_code) };
-    // A traced thread's stop is reported whatever was asked for, so that only the code distinguishes it from an end.
-    match ask(libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT).map(fields) {
-        Some((0, ..)) => Waited::Nothing,
+    // A traced thread's stop is reported whatever is asked for, so that only the code distinguishes it from an end.
+    match ask(libc::WSTOPPED).map(fields) {
+        Some((pid, status, libc::CLD_TRAPPED | libc::CLD_STOPPED)) if pid != 0 => {
+            return Waited::Stopped { event: status >> 8, signal: status & 0xff };
+        }
+        Some(_) => {}
+        None => return Waited::Ended,
+    }
+    match ask(libc::WEXITED | libc::WNOWAIT).map(fields) {
         Some((_, _, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED)) => {
             if !is_first_of_child(tid) {
                 ask(libc::WEXITED);
             }
             Waited::Ended
         }
-        // It may have been killed since: then it is asked again.
-        Some(_) => match ask(libc::WSTOPPED).map(fields) {
-            Some((pid, status, libc::CLD_TRAPPED | libc::CLD_STOPPED)) if pid != 0 => {
-                Waited::Stopped { event: status >> 8, signal: status & 0xff }
-            }
-            _ => Waited::Nothing,
-        },
+        // If it has stopped since, it is asked again.
+        Some(_) => Waited::Nothing,
         None => Waited::Ended,
     }
 }
