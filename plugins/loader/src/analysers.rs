@@ -27,6 +27,13 @@ pub enum Outcome {
     Off,
 }
 
+impl Outcome {
+    /// Whether nobody knows what the plugin would have found.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Outcome::Failed(_) | Outcome::Off)
+    }
+}
+
 /// An answer that arrived.
 #[derive(Debug)]
 pub struct Finding {

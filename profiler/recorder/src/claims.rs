@@ -124,8 +124,7 @@ impl Claims {
                 pending.published = true;
                 // Nobody knows whether one that failed would have claimed it: the samples through it stay marked as
                 // those from before all answers.
-                let failed = |answer: &Option<Outcome>| matches!(answer, Some(Outcome::Failed(_) | Outcome::Off));
-                if !pending.answers.iter().any(failed) {
+                if !pending.answers.iter().flatten().any(Outcome::is_unknown) {
                     result = facts.publish(key, [0; 16], b"");
                 }
             }

@@ -169,17 +169,15 @@ impl Plugins {
         while open > 0 && since.elapsed() < PATIENCE {
             for finding in self.analysers.poll().into_iter().filter(|finding| finding.key == key) {
                 open = open.saturating_sub(1);
+                failed |= finding.outcome.is_unknown();
                 match finding.outcome {
                     Outcome::Facts(bytes) if first.as_ref().is_none_or(|(index, _)| finding.plugin < *index) => {
                         first = Some((finding.plugin, bytes));
                     }
-                    Outcome::Refused(why) => self.troubles.push(format!("{}: {why}", path.display())),
-                    Outcome::Failed(why) => {
+                    Outcome::Refused(why) | Outcome::Failed(why) => {
                         self.troubles.push(format!("{}: {why}", path.display()));
-                        failed = true;
                     }
-                    Outcome::Off => failed = true,
-                    Outcome::Facts(_) | Outcome::NotMine => {}
+                    Outcome::Facts(_) | Outcome::NotMine | Outcome::Off => {}
                 }
             }
             if open > 0 {
