@@ -16,6 +16,9 @@ const NAMESPACES: usize = 16;
 const STRIDES: core::ops::RangeInclusive<usize> = 4..=64;
 /// Words after the namespaces in which the counter of loads is searched for.
 const NEAR: usize = 64;
+/// A counter of loads that is not known beforehand is at least this, so that it is larger than the small numbers in the
+/// locks before it: with the loader, libc and the vDSO, a program has more objects.
+const LEAST_ADDS: u64 = 3;
 /// Objects of a namespace that are followed at most.
 const OBJECTS: u64 = 1 << 16;
 /// Objects that are compared to find `l_serial`, and the bytes of a `struct link_map` in which it is searched for.
@@ -60,6 +63,11 @@ impl Data<'_, '_> {
             (before, map, count) = (map, self.reader.word(map.wrapping_add(L_NEXT))?, count + 1);
         }
         Some(count)
+    }
+
+    /// How many objects namespaces of this many words have.
+    fn present(&self, stride: usize) -> Option<u64> {
+        (0..NAMESPACES).try_fold(0u64, |sum, namespace| sum.checked_add(self.word(namespace * stride + 1)?))
     }
 
     /// Whether namespaces of this many words, with their number after them, agree with the lists of objects.
@@ -129,21 +137,32 @@ impl Loads {
         }
     }
 
-    /// Finds the words in the loader's data, given how many objects it says it has loaded (`dlpi_adds`). False: they
-    /// are not there, or more than one place could be theirs; then nothing is read from it. Once, when the library is
-    /// loaded.
+    /// Finds the words in the loader's data. `adds`: how many objects it says it has loaded (`dlpi_adds`); where it
+    /// cannot be asked, that is the first number after the namespaces that can be: before it are only locks, whose
+    /// words are smaller or larger, and then each object must have the number of its load. False: the words are not
+    /// there, or more than one place could be theirs; then nothing is read from it. Once, when the library is loaded.
     ///
     /// # Safety
     /// `[start, start + len)` is readable for as long as the process lives, and aligned.
-    pub unsafe fn locate(&self, start: *const u64, len: usize, adds: u64, reader: &mut Reader<'_>) -> bool {
+    pub unsafe fn locate(&self, start: *const u64, len: usize, adds: Option<u64>, reader: &mut Reader<'_>) -> bool {
         let mut data = Data { start, words: len / 8, reader };
         let mut agreeing = STRIDES.filter(|stride| data.agree(*stride) == Some(true));
         let (Some(stride), None) = (agreeing.next(), agreeing.next()) else { return false };
         let after = NAMESPACES * stride + 1;
-        let Some(index) = (after..after + NEAR).find(|index| data.word(*index) == Some(adds)) else { return false };
+        let Some(present) = data.present(stride) else { return false };
+        let can_be = |word: u64| match adds {
+            Some(adds) => word == adds,
+            None => word >= present.max(LEAST_ADDS) && word >> 31 == 0,
+        };
+        let counter = (after..after + NEAR).find_map(|index| Some((index, data.word(index).filter(|w| can_be(*w))?)));
+        let Some((index, count)) = counter else { return false };
+        let serial_at = data.serial_at(count);
+        if adds.is_none() && serial_at.is_none() {
+            return false;
+        }
         self.namespaces.store(start.cast_mut().cast(), Ordering::Relaxed);
         self.stride.store(stride, Ordering::Relaxed);
-        self.serial_at.store(data.serial_at(adds).unwrap_or(0), Ordering::Relaxed);
+        self.serial_at.store(serial_at.unwrap_or(0), Ordering::Relaxed);
         // SAFETY: inside the range.
         self.adds.store(unsafe { start.add(index) }.cast_mut().cast(), Ordering::Release);
         if self.now().is_none() {

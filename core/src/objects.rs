@@ -23,8 +23,8 @@ pub use answer::{Answer, Settled, Source};
 pub use code::Code;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub use object::{same_object, BuildId, Loaded, Object, BUILD_ID_LIMIT, UNIQUE_BUILD_ID};
 use object::{sealed, MADE, NUMBER_BITS};
-pub use object::{BuildId, Loaded, Object, BUILD_ID_LIMIT, UNIQUE_BUILD_ID};
 use recent::Recent;
 
 /// `struct dl_find_object` (glibc, dlfcn.h), with its reserved words.
@@ -197,8 +197,27 @@ impl Objects {
         })
     }
 
+    /// The load of an object of the table that is there now, by the generation of one of its loads, confirmed in this
+    /// walk. `None`: nothing, or another object, is there. Async-signal-safe.
+    pub fn present<'a>(&'a self, generation: u64, memo: &mut Memo<'a>, reader: &mut Reader<'_>) -> Option<Loaded<'a>> {
+        let object = self.of_generation(generation)?.object;
+        if memo.loads == 0 {
+            memo.loads = self.loads.now().unwrap_or(0);
+        }
+        if let Some(load) = confirmed(object, memo.loads) {
+            return Some(Loaded { object, load });
+        }
+        match self.find(object.start, memo, reader) {
+            Lookup::Object(loaded) if core::ptr::eq(loaded.object, object) => Some(loaded),
+            _ => None,
+        }
+    }
+
     /// The load of an object of the table that has this generation.
     pub fn of_generation(&self, generation: u64) -> Option<Loaded<'_>> {
+        if generation & MADE != 0 {
+            return None;
+        }
         let index = (generation & ((1 << NUMBER_BITS) - 1)).checked_sub(1)?;
         let object = self.cells.get(index as usize).and_then(published)?;
         Some(Loaded { object, load: generation >> NUMBER_BITS })

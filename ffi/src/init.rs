@@ -84,24 +84,36 @@ unsafe fn headers(info: &DlPhdrInfo) -> impl Iterator<Item = Header> + '_ {
 
 /// Finds the loader's counters in its `_rtld_global`, whose size is in the symbol table.
 fn watch_loads() {
+    let Some((data, size)) = loader_data() else { return };
+    let mut adds = 0u64;
+    // SAFETY: the function takes the word; the data is the loader's, which stays.
+    unsafe {
+        dl_iterate_phdr(count_of_loads, (&raw mut adds).cast());
+        if adds != 0 {
+            OBJECTS.loads().locate(data, size, Some(adds), &mut Reader::new(Mode::Probed));
+        }
+    }
+}
+
+/// Largest size of `_rtld_global`: it has 4 KiB.
+const LOADER_DATA: usize = 64 * 1024;
+
+/// `_rtld_global`, and its size in bytes.
+fn loader_data() -> Option<(*const u64, usize)> {
     const RTLD_DL_SYMENT: c_int = 1;
     // SAFETY: a NUL-terminated name; dladdr1 fills four words and the address of an Elf64_Sym, whose size lies at 16.
     unsafe {
         let data = dlsym(core::ptr::null_mut(), c"_rtld_global".as_ptr());
         let (mut info, mut symbol) = ([0u64; 4], core::ptr::null_mut::<c_void>());
         if data.is_null() || dladdr1(data, info.as_mut_ptr().cast(), &raw mut symbol, RTLD_DL_SYMENT) == 0 {
-            return;
+            return None;
         }
         let [_, _, _, at] = info;
         if symbol.is_null() || at != data as u64 {
-            return;
+            return None;
         }
         let size = symbol.cast::<u64>().add(2).read_unaligned() as usize;
-        let mut adds = 0u64;
-        dl_iterate_phdr(count_of_loads, (&raw mut adds).cast());
-        if adds != 0 && size <= 64 * 1024 {
-            OBJECTS.loads().locate(data.cast(), size, adds, &mut Reader::new(Mode::Probed));
-        }
+        (size <= LOADER_DATA).then_some((data.cast_const().cast(), size))
     }
 }
 
@@ -287,6 +299,25 @@ mod tests {
 
     /// The tests load and unload what the other's counters count.
     static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+    /// As in a process whose loader cannot be asked.
+    #[test]
+    fn the_loaders_counters_are_found_without_asking_it() {
+        let _alone = ONE_AT_A_TIME.lock();
+        watch_loads();
+        let (data, size) = loader_data().expect("glibc has it");
+        let unasked = uunwind_core::loads::Loads::new();
+        // SAFETY: the loader's data, which stays.
+        assert!(unsafe { unasked.locate(data, size, None, &mut Reader::new(Mode::Probed)) });
+        let asked = OBJECTS.loads();
+        assert_eq!((unasked.now(), unasked.now().is_some()), (asked.now(), true));
+        let words = |loads: &uunwind_core::loads::Loads| {
+            let mut words = std::vec::Vec::new();
+            loads.from_words(|address, _| words.push(address));
+            words
+        };
+        assert_eq!(words(&unasked), words(asked));
+    }
 
     #[test]
     fn the_loaders_counters_are_found_and_tell_of_each_load_and_unload() {

@@ -5,6 +5,7 @@ use crate::library::TABLE;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use uunwind_core::library::{Library, Request, CHECKED, PROBED};
+use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::objects::{DlFindObjectFn, Object};
 use uunwind_core::span::Span;
 use uunwind_live::state::{OBJECTS, SLOTS, TSD_OFFSET};
@@ -14,13 +15,20 @@ static LIBRARY: Library =
     Library { add_initial_objects, home, sample, frames_registered, frames_deregistered, ..TABLE };
 
 /// Prepares walks. `find`: the loader's `_dl_find_object`. `program`: the extent of the program's image. `tsd_offset`:
-/// where a thread keeps its first block of specific values, from its thread pointer on; 0: not known.
+/// where a thread keeps its first block of specific values, from its thread pointer on; 0: not known. `loader`: the
+/// loader's `_rtld_global`; empty: not known.
 ///
 /// # Safety
-/// `find` must be that function. On a thread of glibc's.
-pub unsafe fn prepare(find: DlFindObjectFn, program: Span, tsd_offset: u64) -> &'static Library {
+/// `find` must be that function, and `loader` that object. On a thread of glibc's.
+pub unsafe fn prepare(find: DlFindObjectFn, program: Span, tsd_offset: u64, loader: Span) -> &'static Library {
     OBJECTS.set_finder(find);
     OBJECTS.set_program(program);
+    // The loader may not be asked: its locks may be held. Without its counters, each walk asks it for each object.
+    if !loader.is_empty() && loader.start & 7 == 0 {
+        let (data, len) = (loader.start as *const u64, (loader.end - loader.start) as usize);
+        // SAFETY: the loader's data, which stays.
+        unsafe { OBJECTS.loads().locate(data, len, None, &mut Reader::new(Mode::Probed)) };
+    }
     SLOTS.prepare_for_one_process();
     TSD_OFFSET.store(tsd_offset, Ordering::Release);
     &LIBRARY

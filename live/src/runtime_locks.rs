@@ -10,7 +10,7 @@ use crate::state::{OBJECTS, PLUGINS, RUNTIMES, TSD_OFFSET};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
-use uunwind_core::objects::Answer;
+use uunwind_core::objects::{same_object, Answer};
 use uunwind_core::plugin::{LockState, View, LOCK_UNKNOWN, LOCK_WAITING, READING_HOST};
 use uunwind_core::recovery::{Call, Protector};
 use uunwind_core::stop_reason::StopReason;
@@ -20,7 +20,7 @@ use uunwind_core::walk::{Claim, Env};
 /// Number of runtimes that are kept; of more, the last ones.
 const KEPT: usize = 4;
 
-/// The objects of runtimes, by their generations.
+/// The objects of runtimes, each by the generation of one of its loads.
 pub struct Runtimes {
     generations: [AtomicU64; KEPT],
     next: AtomicUsize,
@@ -35,7 +35,8 @@ impl Runtimes {
 
     /// Notes that a walk met a runtime's object. Async-signal-safe.
     pub(crate) fn met(&self, generation: u64) {
-        if self.generations.iter().any(|known| known.load(Ordering::Relaxed) == generation) {
+        let is_same = |known: &AtomicU64| same_object(known.load(Ordering::Relaxed), generation);
+        if self.generations.iter().any(is_same) {
             return;
         }
         // Two threads may enter it twice, which is harmless.
@@ -62,13 +63,12 @@ impl Live<'_> {
 
     #[inline(never)]
     fn lock_of(&mut self, generation: u64, cursor: &Cursor, reader: &mut Reader<'_>) -> u32 {
-        let Some(loaded) = OBJECTS.of_generation(generation).filter(|loaded| OBJECTS.confirm(*loaded, reader)) else {
-            return LOCK_UNKNOWN;
-        };
+        // Without the loader's counters, no load is the one of the walk before.
+        let Some(loaded) = OBJECTS.present(generation, &mut self.memo, reader) else { return LOCK_UNKNOWN };
         let index = loaded.object.claim.get().unwrap_or(Answer::NONE).plugin as u8;
         let Some(plugin) = PLUGINS.get(index).filter(|plugin| self.calls().may(plugin)) else { return LOCK_UNKNOWN };
         let Some(function) = plugin.lock else { return LOCK_UNKNOWN };
-        let claim = self.claim_on(plugin, index, loaded.object, generation);
+        let claim = self.claim_on(plugin, index, loaded.object, loaded.generation());
         let thread = (syscall::thread_pointer(), TSD_OFFSET.load(Ordering::Relaxed));
         match ask(function, &claim, cursor, thread, reader, self.protector(index)) {
             Ok(answer) => answer,

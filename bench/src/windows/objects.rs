@@ -46,7 +46,7 @@ fn watch(loads: &Loads) {
         libc::dl_iterate_phdr(Some(count), (&raw mut adds).cast());
         let data = libc::dlsym(std::ptr::null_mut(), c"_rtld_global".as_ptr());
         let mut reader = Reader::new(Mode::Probed);
-        let found = !data.is_null() && loads.locate(data.cast(), 4096, adds, &mut reader);
+        let found = !data.is_null() && loads.locate(data.cast(), 4096, Some(adds), &mut reader);
         assert!(found, "the loader's counters are not found");
     }
 }

@@ -62,7 +62,15 @@ impl Loader {
         let mut reader = Reader::recorded(&regions);
         let len = self.data.len() * 8;
         // SAFETY: the data outlives `loads` in each test.
-        unsafe { loads.locate(self.data.as_ptr().cast(), len, self.serial, &mut reader) }
+        unsafe { loads.locate(self.data.as_ptr().cast(), len, Some(self.serial), &mut reader) }
+    }
+
+    /// Without asking the loader.
+    fn locate_unasked(&self, loads: &Loads) -> bool {
+        let regions = [Region { address: MAPS, bytes: &self.maps }];
+        let len = self.data.len() * 8;
+        // SAFETY: as above.
+        unsafe { loads.locate(self.data.as_ptr().cast(), len, None, &mut Reader::recorded(&regions)) }
     }
 
     fn load_of(&self, loads: &Loads, map: u64) -> Option<u64> {
@@ -154,6 +162,38 @@ fn each_load_of_an_object_has_its_own_number() {
     assert_eq!(loader.load_of(&loads, 4), Some(2), "after an unload");
 }
 
+#[test]
+fn a_loader_that_cannot_be_asked_has_its_counter_after_its_locks() {
+    let mut loader = Loader::new();
+    loader.load(0, 6);
+    loader.load(1, 3);
+    // One lock is held: taken once, by a thread, which counts as a user; its kind.
+    for (place, word) in [(1, 1 << 32 | 2), (2, 1 << 32 | 70), (3, 1), (ADDS - NAMESPACES * STRIDE + 3, 30)] {
+        loader.data[NAMESPACES * STRIDE + place].store(word, Ordering::Relaxed);
+    }
+    let (asked, unasked) = (Loads::new(), Loads::new());
+    assert!(loader.locate(&asked) && loader.locate_unasked(&unasked));
+    assert_eq!((unasked.now(), unasked.now().is_some()), (asked.now(), true));
+    assert_eq!(loader.load_of(&unasked, 4), loader.load_of(&asked, 4));
+    // Objects were unloaded.
+    loader.data[ADDS].store(50, Ordering::Relaxed);
+    let unasked = Loads::new();
+    assert!(loader.locate_unasked(&unasked));
+    assert_eq!(unasked.now(), Some(50 << 32 | 41));
+    // A counter that is smaller than the number of some object's load is none.
+    (0..9).for_each(|map| loader.set(map, SERIAL, 60 + map as u64));
+    loader.set(0, SERIAL, 0);
+    assert!(!loader.locate_unasked(&Loads::new()));
+    // Nor is anything believed of few objects, or where they have no such numbers.
+    let mut few = Loader::new();
+    few.load(0, 2);
+    assert!(few.locate(&Loads::new()) && !few.locate_unasked(&Loads::new()));
+    let mut twice = Loader::new();
+    twice.load(0, 6);
+    (0..6).for_each(|map| twice.set(map, 64, map as u64));
+    assert!(twice.locate(&Loads::new()) && !twice.locate_unasked(&Loads::new()));
+}
+
 /// The loader's own allocator gives a structure no more than it needs, so its page may be the last one.
 #[test]
 fn the_memory_may_end_where_a_structure_does() {
@@ -166,7 +206,7 @@ fn the_memory_may_end_where_a_structure_does() {
     let mut reader = Reader::recorded(&regions);
     let len = loader.data.len() * 8;
     // SAFETY: the data outlives `loads`.
-    assert!(unsafe { loads.locate(loader.data.as_ptr().cast(), len, loader.serial, &mut reader) });
+    assert!(unsafe { loads.locate(loader.data.as_ptr().cast(), len, Some(loader.serial), &mut reader) });
     assert_eq!(loads.load_of(MAPS + 3 * MAP, loads.now(), &mut reader), loader.load_of(&loads, 3));
     assert_ne!(
         loads.load_of(MAPS + 3 * MAP, loads.now(), &mut reader),

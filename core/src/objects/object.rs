@@ -89,6 +89,11 @@ impl Loaded<'_> {
     }
 }
 
+/// Whether two generations are of loads of one object of the table.
+pub fn same_object(a: u64, b: u64) -> bool {
+    (a ^ b) & (MADE | ((1 << NUMBER_BITS) - 1)) == 0 && (a & MADE == 0 || a == b)
+}
+
 /// A word that shows whether two others, stored apart, belong together.
 pub(super) fn sealed(loads: u64, load: u64) -> u64 {
     loads.wrapping_add(load.wrapping_mul(0x9e37_79b9_7f4a_7c15))

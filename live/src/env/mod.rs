@@ -40,7 +40,7 @@ pub struct Live<'c> {
     salts: Salts,
     /// The window of that frame, if no object covers it.
     pub(crate) windows: InWindow<'c>,
-    memo: Memo<'static>,
+    pub(crate) memo: Memo<'static>,
     /// The CIE that was last read in this walk, and the generation of the object that it belongs to.
     cie: (u64, LastCie),
     /// An object for which the table has no room.

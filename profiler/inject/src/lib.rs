@@ -46,7 +46,8 @@ pub unsafe extern "C" fn uu_injected_begin(control: *mut Control) {
     unsafe {
         let find = core::mem::transmute::<usize, DlFindObjectFn>((*control).find_object as usize);
         let program = Span::sized((*control).program.start, (*control).program.len);
-        let library = prepare(find, program, (*control).tsd_offset);
+        let loader = Span::sized((*control).loader.start, (*control).loader.len);
+        let library = prepare(find, program, (*control).tsd_offset, loader);
         injected::begin(control, library, &PLUGINS);
     }
 }

@@ -18,7 +18,7 @@ pub const FACTS: &core::ffi::CStr = c"uu-facts-injected";
 /// First word of the control memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"uu-injec");
 /// Version of what follows [`Control::end`].
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes of the control memory: whole pages.
 pub const CONTROL_BYTES: usize = 16 * 1024;
 /// At most this number of mappings is kept.
@@ -105,6 +105,8 @@ pub struct Control {
     pub facts: u64,
     /// Address of the loader's `_dl_find_object`.
     pub find_object: u64,
+    /// The loader's `_rtld_global`; empty: not known.
+    pub loader: Region,
     /// The extent of the program's image.
     pub program: Region,
     /// Where a thread keeps its first block of specific values, from its thread pointer on; 0: not known.

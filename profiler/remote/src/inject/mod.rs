@@ -492,6 +492,7 @@ fn map_all(
     unsafe {
         (*head).text = Region { start: base + code.start, len: code.len };
         ((*head).session, (*head).facts, (*head).find_object) = (session, facts, place.find_object);
+        (*head).loader = place.loader;
         ((*head).program, (*head).rate, (*head).flags) = (place.program, settings.rate, settings.flags);
         (*head).tsd_offset = crate::walks::TSD_OFFSET;
         (*head).end.store(base + sampler.end, Ordering::SeqCst);

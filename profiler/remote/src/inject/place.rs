@@ -105,6 +105,8 @@ pub struct Place {
     pub code: Code,
     /// Address of the loader's `_dl_find_object`.
     pub find_object: u64,
+    /// Its `_rtld_global`; empty: not found.
+    pub loader: Region,
     /// The extent of the program's image.
     pub program: Region,
 }
@@ -139,7 +141,7 @@ impl Place {
         if program.0.any_symbol("caml_alloc_main_stack").is_some() {
             return never("it is a program of OCaml 5, whose functions have no stack for a signal's frame");
         }
-        let Some(find_object) = find_object(pid, &mappings) else {
+        let Some((find_object, loader)) = loader(pid, &mappings) else {
             return never("it has no loader of glibc 2.35 or later, which finds a sampler's objects (static programs and musl have none)");
         };
         let (memory, begun) = (Memory::of(pid), Instant::now());
@@ -157,7 +159,7 @@ impl Place {
         let Some(code) = Code::find(&memory, &mappings) else {
             return no("its C library has not the instructions that a call into it takes");
         };
-        Ok(Place { code, find_object, program: program.1 })
+        Ok(Place { code, find_object, loader, program: program.1 })
     }
 }
 
@@ -289,8 +291,10 @@ pub fn file_of(pid: u32, mapping: &Mapping) -> Option<Image> {
     Image::open(&exact).ok().or_else(|| Image::open(&crate::objects::path_of(&path)).ok().filter(same))
 }
 
-/// Address of glibc's `_dl_find_object`.
-fn find_object(pid: u32, mappings: &[Mapping]) -> Option<u64> {
+/// Address of glibc's `_dl_find_object`, and its loader's `_rtld_global`.
+fn loader(pid: u32, mappings: &[Mapping]) -> Option<(u64, Region)> {
+    /// Its largest size: it has 4 KiB.
+    const DATA: u64 = 64 * 1024;
     let names: [&[u8]; 3] = [b"libc.so", b"libc-", b"ld"];
     let name = |m: &Mapping| m.name.rsplit(|b| *b == b'/').next().unwrap_or_default().to_vec();
     let is_glibc = |m: &&Mapping| m.inode != 0 && names.iter().any(|start| name(m).starts_with(start));
@@ -302,7 +306,10 @@ fn find_object(pid: u32, mappings: &[Mapping]) -> Option<u64> {
         seen.push(mapping.inode);
         let image = file_of(pid, mapping)?;
         let symbol = image.symbol("_dl_find_object")?;
-        Some(crate::objects::bias(&image, mapping.start)?.wrapping_add(symbol.address))
+        let bias = crate::objects::bias(&image, mapping.start)?;
+        let data = image.symbol("_rtld_global").filter(|data| data.size <= DATA);
+        let data = data.map(|data| Region { start: bias.wrapping_add(data.address), len: data.size });
+        Some((bias.wrapping_add(symbol.address), data.unwrap_or_default()))
     })
 }
 
