@@ -291,26 +291,28 @@ pub fn file_of(pid: u32, mapping: &Mapping) -> Option<Image> {
     Image::open(&exact).ok().or_else(|| Image::open(&crate::objects::path_of(&path)).ok().filter(same))
 }
 
-/// Address of glibc's `_dl_find_object`, and its loader's `_rtld_global`.
+/// Address of glibc's `_dl_find_object`, and its loader's `_rtld_global`. They may lie in different files.
 fn loader(pid: u32, mappings: &[Mapping]) -> Option<(u64, Region)> {
-    /// Its largest size: it has 4 KiB.
+    /// Largest size of the latter: it has 4 KiB.
     const DATA: u64 = 64 * 1024;
     let names: [&[u8]; 3] = [b"libc.so", b"libc-", b"ld"];
     let name = |m: &Mapping| m.name.rsplit(|b| *b == b'/').next().unwrap_or_default().to_vec();
     let is_glibc = |m: &&Mapping| m.inode != 0 && names.iter().any(|start| name(m).starts_with(start));
-    let mut seen = Vec::new();
-    mappings.iter().filter(is_glibc).find_map(|mapping| {
+    let (mut seen, mut find, mut data) = (Vec::new(), None, Region::default());
+    for mapping in mappings.iter().filter(is_glibc) {
         if seen.contains(&mapping.inode) {
-            return None;
+            continue;
         }
         seen.push(mapping.inode);
-        let image = file_of(pid, mapping)?;
-        let symbol = image.symbol("_dl_find_object")?;
-        let bias = crate::objects::bias(&image, mapping.start)?;
-        let data = image.symbol("_rtld_global").filter(|data| data.size <= DATA);
-        let data = data.map(|data| Region { start: bias.wrapping_add(data.address), len: data.size });
-        Some((bias.wrapping_add(symbol.address), data.unwrap_or_default()))
-    })
+        let Some(image) = file_of(pid, mapping) else { continue };
+        let Some(bias) = crate::objects::bias(&image, mapping.start) else { continue };
+        let find_here = image.symbol("_dl_find_object").map(|symbol| bias.wrapping_add(symbol.address));
+        find = find.or(find_here);
+        if let Some(symbol) = image.symbol("_rtld_global").filter(|symbol| symbol.size <= DATA) {
+            data = Region { start: bias.wrapping_add(symbol.address), len: symbol.size };
+        }
+    }
+    Some((find?, data))
 }
 
 /// The program's file, and its extent in memory.
