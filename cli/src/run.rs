@@ -58,6 +58,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         true => command.env("UU_REPORT_CRASHES_FORMAT", "json"),
         false => command.env_remove("UU_REPORT_CRASHES_FORMAT"),
     };
+    uunwind_recorder::inherited::restore_for(&mut command);
     let error = command.exec();
     let code = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
     Err(Failure::with_code(code, format!("{} cannot be run: {error}", name.to_string_lossy())))

@@ -1,6 +1,7 @@
 //! `uu record -p`: a sampler is put into a running process and taken out again. Before and after, the process
 //! looks the same, and it lives on, whatever becomes of uu.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -221,7 +222,8 @@ fn no_wait_notices_that_a_sampler_comes_and_goes() {
     assert_eq!(running.end(), Some(0), "some call was interrupted");
 }
 
-/// Python's functions are seen from inside, by the plugins that the sampler has of its own.
+/// Python's functions are seen from inside, by the plugins that the sampler has of its own. So is who holds the GIL; and
+/// what a thread's walk has found is there for its next one: frames are replayed, and no object is reported twice.
 #[test]
 fn functions_of_python_are_seen_from_inside() {
     let found = interpreters::modern();
@@ -239,6 +241,12 @@ fn functions_of_python_are_seen_from_inside() {
             assert!(sample.complete(), "{}", sample.text());
             assert!(outermost.is_some_and(|name| ["<module>", "_bootstrap"].contains(&name)), "{}", sample.text());
         }
+        let held = samples.iter().filter(|sample| sample.lock == "held").count();
+        assert!(held * 2 > samples.len(), "{held} of {} samples hold the GIL: {stderr}", samples.len());
+        let replayed: u64 = recording.counters.iter().map(|counters| counters.frames_reused).sum();
+        assert!(replayed > samples.len() as u64, "{replayed} frames were replayed: {stderr}");
+        let places: HashSet<_> = recording.objects.iter().map(|object| (object.start, object.end)).collect();
+        assert_eq!(places.len(), recording.objects.len(), "objects are reported once: {stderr}");
         assert_eq!(Looks::of(running.pid()).signals, before.signals);
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
 use uunwind_tests::pair::{both, without_addresses, Pair};
-use uunwind_tests::{compile, interpreters, paths, skips};
+use uunwind_tests::{compile, interpreters, paths, process, skips, uu};
 
 fn words<'a>(program: &'a [&'a str]) -> Vec<&'a OsStr> {
     program.iter().map(OsStr::new).collect()
@@ -147,6 +147,39 @@ fn dispositions_are_reported_as_they_were_set() {
 fn an_ignored_sampling_signal_stays_ignored() {
     signals("ignored");
     signals_by_ours("ignored");
+}
+
+/// The program finds what uu was started with: signals that are ignored, as systemd ignores SIGPIPE, and standard files
+/// that are closed.
+#[test]
+fn ignored_signals_and_closed_files_are_inherited() {
+    let scratch = paths::scratch("inherited");
+    let looks =
+        "for file in 0 1 2; do [ -e /proc/$$/fd/$file ] && echo $file; done >&7; grep SigIgn /proc/$$/status >&7";
+    let found = |setting: &str, command: &[&str]| {
+        let file = scratch.join("found");
+        let script = format!("exec 7>\"$1\"; shift; {setting}; exec \"$@\"");
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", &script, "sh"]).arg(&file).args(command).args(["/bin/sh", "-c", looks]);
+        process::run(&mut shell, &scratch, uu::LIMIT);
+        let text = std::fs::read_to_string(file).expect("what it found");
+        let (files, ignored) = text.split_once("SigIgn:").expect("a line of its status");
+        // posix_spawn(3) of glibc leaves its own two signals, 32 and 33, ignored.
+        let ignored = u64::from_str_radix(ignored.trim(), 16).expect("a number") & !0x1_8000_0000;
+        (files.to_owned(), ignored)
+    };
+    let uu = paths::uu();
+    let uu = uu.to_str().expect("UTF-8");
+    let recording = scratch.join("recording.uu");
+    let recording = recording.to_str().expect("UTF-8");
+    for setting in [":", "trap '' PIPE TERM HUP", "exec <&-", "exec >&- 2>&-", "trap '' PIPE; exec <&- >&-"] {
+        let alone = found(setting, &[]);
+        assert_eq!(alone.1 != 0, setting.starts_with("trap"), "{setting}");
+        let recorded = found(setting, &[uu, "record", "-q", "-o", recording, "--"]);
+        assert_eq!(recorded, alone, "recorded, {setting}");
+        let run = found(setting, &[uu, "run", "--report-crashes", "--"]);
+        assert_eq!(run, alone, "run, {setting}");
+    }
 }
 
 #[test]

@@ -258,6 +258,10 @@ fn functions_of_python_wait() {
         let words = [python.path.as_os_str(), source.as_os_str(), OsStr::new("1.2")];
         let recording = uu::record(&scratch, &["--mode", "wall"], |_| {}, &words).expect_code(0);
         let samples = recording.samples();
+        // A thread computes under the GIL all the time, for which the others wait when their own waits are over.
+        let state = |lock: &str| samples.iter().filter(|sample| waits(sample) && sample.lock == lock).count();
+        let (waiting, unknown, none) = (state("waiting"), state("?"), state("none"));
+        assert!(waiting > 0 && none > waiting && unknown * 10 < none, "{}: {waiting}, {unknown}, {none}", python.label);
         for (function, line) in [("sleeps", 13), ("locks", 17), ("receives", 21)] {
             let chain = |sample: &Sample| {
                 let names = sample.frames.iter().filter(|f| f.is_python()).map(|f| f.name()).collect::<Vec<_>>();

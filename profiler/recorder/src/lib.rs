@@ -12,7 +12,7 @@
 //!   plugin to which each belongs;
 //! * `code_maps`: says where a process's executable memory is, for copies of stacks;
 //! * [`survey`]: processes that are not recorded, and why;
-//! * [`spawn`], [`child`], [`safe_path`]: the program's environment, start and end;
+//! * [`spawn`], [`inherited`], [`child`], [`safe_path`]: the program's environment, start and end;
 //! * [`naming`]: names of functions, found by a separate process; `lines`: lines of interpreted functions, decoded by
 //!   their plugins; [`found_names`]: both, as they are appended;
 //! * `thread_names`: what languages call their threads;
@@ -32,6 +32,7 @@ pub mod config;
 pub mod drain;
 pub mod facts;
 pub mod found_names;
+pub mod inherited;
 pub mod jit;
 pub mod kernel;
 pub mod lines;

@@ -1,6 +1,7 @@
 //! Starts the program with the environment that it needs to be recorded.
 
 use crate::config::{Config, RecordError};
+use crate::inherited::{restore_for, Inherited};
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -35,32 +36,67 @@ fn spawn_in_place(command: &[OsString], added: &[(&OsStr, &OsStr)]) -> io::Resul
     )?;
     let Some(program) = arguments.first() else { return Err(io::ErrorKind::InvalidInput.into()) };
     let check = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)) };
-    let mut pid = 0;
-    // SAFETY: the attributes are initialised before they are used and destroyed once; both lists end in a null pointer,
-    // and their strings live until the call returns.
+    let (mut pid, inherited) = (0, Inherited::of_uu());
+    let _ignored = Ignored::these(inherited.ignored());
+    // SAFETY: attributes and actions are initialised before they are used and destroyed once; both lists end in a null
+    // pointer, and their strings live until the call returns.
     unsafe {
         let mut attributes: libc::posix_spawnattr_t = std::mem::zeroed();
         check(libc::posix_spawnattr_init(&mut attributes))?;
+        let mut actions: libc::posix_spawn_file_actions_t = std::mem::zeroed();
+        let mut done = check(libc::posix_spawn_file_actions_init(&mut actions));
+        for file in inherited.closed() {
+            done = done.and_then(|()| check(libc::posix_spawn_file_actions_addclose(&mut actions, file)));
+        }
         // As the standard library does for children: it ignores SIGPIPE in uu, which the program would inherit.
         let mut pipe: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut pipe);
-        libc::sigaddset(&mut pipe, libc::SIGPIPE);
-        let done = check(libc::posix_spawnattr_setsigdefault(&mut attributes, &pipe))
+        if !inherited.ignored().any(|signal| signal == libc::SIGPIPE) {
+            libc::sigaddset(&mut pipe, libc::SIGPIPE);
+        }
+        let done = done
+            .and_then(|()| check(libc::posix_spawnattr_setsigdefault(&mut attributes, &pipe)))
             .and_then(|()| check(libc::posix_spawnattr_setflags(&mut attributes, libc::POSIX_SPAWN_SETSIGDEF as _)))
             .and_then(|()| {
                 check(libc::posix_spawnp(
                     &mut pid,
                     program.as_ptr(),
-                    std::ptr::null(),
+                    &actions,
                     &attributes,
                     pointers(&arguments).as_ptr(),
                     pointers(&environment).as_ptr(),
                 ))
             });
+        libc::posix_spawn_file_actions_destroy(&mut actions);
         libc::posix_spawnattr_destroy(&mut attributes);
         done?;
     }
     Ok(pid as u32)
+}
+
+/// Signals that uu ignores for the moment in which a child inherits that.
+struct Ignored(Vec<(i32, libc::sigaction)>);
+
+impl Ignored {
+    fn these(signals: impl Iterator<Item = i32>) -> Ignored {
+        let ignore = |signal| {
+            // SAFETY: all-zero is a valid sigaction.
+            let (mut new, mut old): (libc::sigaction, libc::sigaction) = unsafe { std::mem::zeroed() };
+            new.sa_sigaction = libc::SIG_IGN;
+            // SAFETY: both live during the call.
+            (unsafe { libc::sigaction(signal, &raw const new, &raw mut old) } == 0).then_some((signal, old))
+        };
+        Ignored(signals.filter_map(ignore).collect())
+    }
+}
+
+impl Drop for Ignored {
+    fn drop(&mut self) {
+        for (signal, old) in &self.0 {
+            // SAFETY: what it was before.
+            unsafe { libc::sigaction(*signal, old, std::ptr::null_mut()) };
+        }
+    }
 }
 
 fn strings(words: impl Iterator<Item = Vec<u8>>) -> io::Result<Vec<CString>> {
@@ -85,6 +121,7 @@ fn spawn_by_fork(words: &[OsString], added: &[(&OsStr, &OsStr)]) -> io::Result<u
             Ok(())
         });
     }
+    restore_for(&mut command);
     Ok(command.spawn()?.id())
 }
 

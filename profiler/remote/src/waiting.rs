@@ -36,6 +36,8 @@ const ENTERING: u64 = 20_000_000;
 struct Blocked {
     /// Number of the system call; negative: it is blocked outside of one.
     number: i64,
+    /// Its first two arguments; `None`: it is in no call.
+    arguments: Option<[u64; 2]>,
     sp: u64,
     pc: u64,
 }
@@ -222,7 +224,7 @@ impl Waiting {
             let before = self.stood(at, ran);
             let mut walked = match &before {
                 Some(stood) => walks.walk(&stood.registers),
-                None => walks.walk_blocked(at.pc, at.sp, self.thread_pointer),
+                None => walks.walk_blocked(at.pc, at.sp, at.arguments, self.thread_pointer),
             };
             let is_whole = before.is_some()
                 || walked.stop.is_complete() && (self.thread_pointer != 0 || !walks.needs_thread_pointer());
@@ -306,7 +308,7 @@ impl Waiting {
         let stood = machine::monotonic();
         let Ok(stopped) = stopped else {
             // It has ended, or another process traces it: what there is without a stop is better than nothing.
-            let mut walked = walks.walk_blocked(at.pc, at.sp, self.thread_pointer);
+            let mut walked = walks.walk_blocked(at.pc, at.sp, at.arguments, self.thread_pointer);
             if clock.ran() != Some(ran) {
                 tally.missed += 1;
                 return Found::Missed;
@@ -346,7 +348,8 @@ impl Waiting {
         let registers = &stood.registers;
         self.thread_pointer = registers.fs_base;
         let Doing::Waiting(_) = doing(registers) else { return None };
-        let mut at = Blocked { number: number(registers), sp: registers.rsp, pc: registers.rip };
+        let arguments = Some([registers.rdi, registers.rsi]);
+        let mut at = Blocked { number: number(registers), arguments, sp: registers.rsp, pc: registers.rip };
         let mut walked = walks.walk(registers);
         let mut again = false;
         if let Some(last) = self.last_at(at) {
@@ -380,7 +383,13 @@ fn parse(text: &str) -> State {
     match (first.parse(), address(sp), address(pc)) {
         // That of a thread which has ended.
         (_, Some(0), Some(0)) => State::Gone,
-        (Ok(number), Some(sp), Some(pc)) => State::Blocked(Blocked { number, sp, pc }),
+        (Ok(number), Some(sp), Some(pc)) => {
+            let arguments = match &words[..] {
+                [_, first, second, _, _, _, _, _, _] if number >= 0 => address(first).zip(address(second)),
+                _ => None,
+            };
+            State::Blocked(Blocked { number, arguments: arguments.map(|(first, second)| [first, second]), sp, pc })
+        }
         _ => State::Gone,
     }
 }
@@ -402,10 +411,10 @@ mod tests {
 
     #[test]
     fn what_the_kernel_says_of_a_thread_is_understood() {
-        let blocked = |number, sp, pc| State::Blocked(Blocked { number, sp, pc });
-        let text = "230 0x1 0x0 0x7ffc 0x0 0x0 0x0 0x7ffd2c 0x7f3a\n";
-        assert_eq!(parse(text), blocked(230, 0x7ffd2c, 0x7f3a));
-        assert_eq!(parse("-1 0x7ffd2c 0x401000\n"), blocked(-1, 0x7ffd2c, 0x40_1000));
+        let blocked = |number, arguments, sp, pc| State::Blocked(Blocked { number, arguments, sp, pc });
+        let text = "230 0x1 0x8 0x7ffc 0x0 0x0 0x0 0x7ffd2c 0x7f3a\n";
+        assert_eq!(parse(text), blocked(230, Some([1, 8]), 0x7ffd2c, 0x7f3a));
+        assert_eq!(parse("-1 0x7ffd2c 0x401000\n"), blocked(-1, None, 0x7ffd2c, 0x40_1000));
         assert_eq!(parse("running\n"), State::Running);
         for text in ["-1 0x0 0x0\n", "", "0", "x 0x1 0x2", "7 1 2"] {
             assert_eq!(parse(text), State::Gone, "{text}");

@@ -99,13 +99,17 @@ impl<'p> Walks<'p> {
         self.walk_from(regs(registers), registers.fs_base)
     }
 
-    /// Walks a thread that is blocked, of whose registers only these two are known. Such a walk ends at a frame that
-    /// needs another register that none of its callees has saved. `thread_pointer`: 0 if it is not known; then plugins
-    /// find none of the thread's frames.
-    pub fn walk_blocked(&mut self, pc: u64, sp: u64, thread_pointer: u64) -> Walked {
-        let mut values = [0; COUNT];
+    /// Walks a thread that is blocked, of whose registers only these are known: pc, stack pointer, and the first two
+    /// arguments of the system call that it is in. Such a walk ends at a frame that needs another register that none of
+    /// its callees has saved. `thread_pointer`: 0 if it is not known; then plugins find none of the thread's frames.
+    pub fn walk_blocked(&mut self, pc: u64, sp: u64, arguments: Option<[u64; 2]>, thread_pointer: u64) -> Walked {
+        let (mut values, mut known) = ([0; COUNT], 1 << SP);
         values[usize::from(SP)] = sp;
-        self.walk_from(Regs::some(pc, values, 1 << SP), thread_pointer)
+        if let Some([first, second]) = arguments {
+            (values[usize::from(RDI)], values[usize::from(RSI)]) = (first, second);
+            known |= 1 << RDI | 1 << RSI;
+        }
+        self.walk_from(Regs::some(pc, values, known), thread_pointer)
     }
 
     /// Whether a walk depends on the thread pointer: plugins find a thread's frames by it.
@@ -154,6 +158,10 @@ impl<'p> Walks<'p> {
         Walked { words, stop: outcome.stop, desync: outcome.desync > 0, lock, reads }
     }
 }
+
+/// DWARF numbers of the first two arguments of a system call.
+const RDI: u8 = 5;
+const RSI: u8 = 4;
 
 /// The registers in DWARF order.
 fn regs(r: &Registers) -> Regs {
