@@ -243,7 +243,7 @@ fn functions_of_python_are_seen_from_inside() {
         }
         let held = samples.iter().filter(|sample| sample.lock == "held").count();
         assert!(held * 2 > samples.len(), "{held} of {} samples hold the GIL: {stderr}", samples.len());
-        let replayed: u64 = recording.counters.iter().map(|counters| counters.frames_reused).sum();
+        let replayed: u64 = recording.counters.iter().map(|(_, counters)| counters.frames_reused).sum();
         assert!(replayed > samples.len() as u64, "{replayed} frames were replayed: {stderr}");
         let places: HashSet<_> = recording.objects.iter().map(|object| (object.start, object.end)).collect();
         assert_eq!(places.len(), recording.objects.len(), "objects are reported once: {stderr}");
