@@ -446,7 +446,7 @@ struct uu_symbol {
  *
  * Returns the number of symbols; -EINVAL: `symbols` is null, `frames` null or unaligned, or a word is no frame's;
  * -ENOENT, -ENOEXEC: as uu_setup(); -EIO: an error of the library's own. After an error `*symbols` is as it was.
- * Thread-safe, usable in the child of a fork. Not async-signal-safe: it opens files and allocates. */
+ * Thread-safe; in the child of a fork as uu_setup(). Not async-signal-safe: it opens files and allocates. */
 int uu_symbolize(const uint64_t *frames, size_t words, const struct uu_symbol **symbols);
 
 /* Gives a list of uu_symbolize() back; null: nothing. Thread-safe. Not async-signal-safe. */
@@ -505,8 +505,9 @@ int uu_handle_faults(void);
  *
  * Returns how many objects have a table now; -ENOENT: uu/libuunwind-setup.so is not in the folder of this library, or
  * cannot be opened (dlerror() says why); -ENOEXEC: it is of another build; -ENOMEM: there are more than 2,048 tables,
- * or 4,096 objects. Thread-safe, usable in constructors and in the child of a fork. Not async-signal-safe: it opens
- * files and allocates. */
+ * or 4,096 objects. Thread-safe, usable in constructors. Not async-signal-safe: it opens files and allocates. Usable in
+ * the child of a fork; if the parent has several threads, it must have been called there before the fork: the first
+ * call opens a library, for which the dynamic loader may wait for a thread that does not exist in the child. */
 int uu_setup(void);
 
 /* As uu_setup(), with flags: 0, or UU_SETUP_BY_ITSELF: from now on, dlopen() needs no further call. A walk (uu_walk(),

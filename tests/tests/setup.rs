@@ -61,6 +61,16 @@ fn an_interpreter_that_is_opened_later_is_found_by_itself() {
     assert_eq!(process::run(&mut command, &scratch, uu::LIMIT).expect_code(0).stdout, "ok\n");
 }
 
+/// Another thread of the parent may have held the loader's lock, which nobody releases in the child.
+#[test]
+fn children_of_forks_do_not_wait_for_the_loader() {
+    let scratch = paths::scratch("setup-forked");
+    let program = compile::with_library(&scratch, "setup_forked", &["-pthread"]);
+    let mut command = Command::new(&program);
+    command.env("XDG_CACHE_HOME", scratch.join("cache"));
+    assert_eq!(process::run(&mut command, &scratch, uu::LIMIT).expect_code(0).stdout, "ok\n");
+}
+
 #[test]
 fn a_second_call_opens_nothing_unless_something_was_loaded() {
     let scratch = paths::scratch("setup-again");

@@ -10,6 +10,7 @@
 //! objects  what a loaded object needs: from the caches on disk, or analysed
 //! facts    which plugin an object belongs to
 //! kept     the cache on disk of what was found of a file
+//! forked   what is loaded in the child of a fork, where the loader is not asked
 //! follow   the thread that does all this again when something new was loaded
 //!
 //! symbolize  frames to functions, files and lines
@@ -19,6 +20,7 @@
 
 pub mod facts;
 mod follow;
+mod forked;
 pub mod kept;
 mod list;
 mod mapped;
@@ -93,7 +95,11 @@ fn count(state: &State) -> i32 {
 /// The loaded objects that have a file, and whether that is all of them but the vDSO, which has none.
 fn loaded() -> (Vec<(PathBuf, FileId)>, bool) {
     let mut objects = Vec::new();
-    TargetSharedLibrary::each(|object| objects.push(PathBuf::from(object.name())));
+    if forked::is_child() {
+        objects = forked::objects();
+    } else {
+        TargetSharedLibrary::each(|object| objects.push(PathBuf::from(object.name())));
+    }
     objects.retain(|path| !path.starts_with(VDSO));
     let all = objects.len();
     let with_id = |path: PathBuf| std::fs::metadata(&path).ok().map(|file| (path, FileId::of(&file)));

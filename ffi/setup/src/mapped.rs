@@ -1,5 +1,6 @@
 //! Objects as they are mapped: the headers of one that has no build-id, and the one that has no file.
 
+use crate::forked;
 use libc::{c_int, c_void, dl_phdr_info};
 use uunwind_core::object_key;
 
@@ -10,8 +11,8 @@ pub const PROGRAM: &str = "/proc/self/exe";
 pub const VDSO: &[u8] = b"linux-vdso.so.1";
 
 /// Bytes of an ELF header, and of a program header (<elf.h>).
-const ELF_HEADER: usize = 64;
-const PROGRAM_HEADER: usize = 56;
+pub const ELF_HEADER: usize = 64;
+pub const PROGRAM_HEADER: usize = 56;
 
 struct Search {
     address: u64,
@@ -21,6 +22,9 @@ struct Search {
 /// `uunwind_core::object_key::key` of the ELF header and the program headers of the object that is loaded at an
 /// address; 0: none is, or its header is not mapped.
 pub fn headers_key(address: u64) -> u64 {
+    if forked::is_child() {
+        return forked::headers_key(address);
+    }
     let mut search = Search { address, key: 0 };
     // SAFETY: the callback gets `search`, and keeps nothing.
     unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut search).cast()) };

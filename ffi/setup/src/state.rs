@@ -1,6 +1,7 @@
 //! What libuunwind has been given so far. One immutable value, published whole: whoever reads it needs no lock, and a
 //! call that fails in the middle publishes what it has done.
 
+use crate::forked;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -66,6 +67,9 @@ pub struct Settled {
 
 /// The loader's counts of what it has loaded and unloaded.
 pub fn loads() -> Option<(u64, u64)> {
+    if forked::is_child() {
+        return forked::loads();
+    }
     unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, size: usize, to: *mut libc::c_void) -> i32 {
         if size >= size_of::<libc::dl_phdr_info>() {
             // SAFETY: the loader's structure, which has all fields; `to` is the caller's.
@@ -116,6 +120,7 @@ pub fn change<T>(change: impl FnOnce(&mut State) -> T) -> T {
 unsafe extern "C" fn forked() {
     // What was given to libuunwind in the parent is there in the child, too. Only the lock may have an owner that does
     // not exist here.
+    forked::note();
     std::mem::forget(LOCK.swap(Some(Arc::default())));
     crate::follow::forked();
 }
