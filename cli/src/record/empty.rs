@@ -37,6 +37,14 @@ pub fn reason(outcome: &Outcome, recording: Option<&Recording>, rate: u32, is_at
         let seconds = outcome.wall.as_secs_f64();
         return format!("the program ran for {seconds:.3} s, and no thread was there for a whole period at {rate} Hz");
     }
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    if !is_attached && blocks_samples(&status) {
+        return format!(
+            "SIGSTKFLT, the signal that samples threads, was blocked when uu was started, and so it was in the program, \
+             which used {} of CPU. Start uu with it unblocked",
+            milliseconds(cpu)
+        );
+    }
     let text = computed(cpu, outcome.wall, rate, recording.map_or(0, |r| r.settings.kernel_hz));
     format!("{text}{children}")
 }
@@ -71,6 +79,14 @@ fn computed(cpu: Duration, wall: Duration, rate: u32, kernel_hz: u32) -> String 
     )
 }
 
+/// Whether a thread with this status blocks SIGSTKFLT, as do the programs that it starts
+/// ([proc_pid_status(5)](https://man7.org/linux/man-pages/man5/proc_pid_status.5.html)).
+fn blocks_samples(status: &str) -> bool {
+    const SIGSTKFLT: u32 = 16;
+    let mask = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigBlk:")?.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (SIGSTKFLT - 1) & 1 != 0)
+}
+
 fn milliseconds(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
@@ -92,6 +108,14 @@ mod tests {
             let text = computed(cpu, cpu * 2, rate, kernel_hz);
             assert!(text.contains(words) && text.contains(&format!("{used:.1} ms of CPU")), "{text}");
             assert_eq!(text.contains("higher rate"), higher, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_mask_that_was_inherited_is_recognised() {
+        assert!(blocks_samples("Name:\tuu\nSigBlk:\t0000000000008001\nSigIgn:\t0000000000000000\n"));
+        for status in ["SigBlk:\t0000000000007fff\n", "SigIgn:\t0000000000008000\n", "SigBlk:\tx\n", ""] {
+            assert!(!blocks_samples(status), "{status}");
         }
     }
 
