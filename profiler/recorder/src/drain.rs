@@ -230,6 +230,14 @@ impl Drain {
         self.uses.iter().flatten().any(|used| matches!(used, Use::Process(p) if !p.is_gone()))
     }
 
+    /// Pid and executable of the recorded processes that still live.
+    pub fn alive(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        self.uses.iter().flatten().filter_map(|used| match used {
+            Use::Process(process) if !process.is_gone() => Some((process.pid, &process.exe[..])),
+            _ => None,
+        })
+    }
+
     /// Surveys the program's processes a last time.
     pub fn last_look(&mut self) {
         self.survey.look(&recorded(&self.uses));

@@ -347,7 +347,14 @@ impl Running {
 
     /// Adds a note that names the processes that the program has left running, which are no longer recorded.
     fn note_left_running(&mut self) {
-        let left = self.drain.survey.running();
+        let mut left = self.drain.survey.running();
+        // A child whose parent ended at once was in no survey.
+        let recorded: Vec<_> = self.drain.alive().map(|(pid, exe)| (pid, String::from_utf8_lossy(exe))).collect();
+        for (pid, exe) in recorded.iter().filter(|(pid, _)| *pid != self.child.pid()) {
+            if left.iter().all(|(other, _)| other != pid) {
+                left.push((*pid, exe));
+            }
+        }
         let list = left.iter().take(LEFT_NAMED).map(|(pid, name)| format!("{name} (pid {pid})"));
         let mut list = list.collect::<Vec<_>>().join(", ");
         if left.len() > LEFT_NAMED {
