@@ -142,6 +142,25 @@ fn a_recording_and_its_reports() {
 }
 
 #[test]
+fn recordings_of_different_times_are_not_compared() {
+    let uu = Installation::new("times");
+    for (name, mode) in [("cpu.uu", "cpu"), ("wall.uu", "wall")] {
+        let (code, text) = outcome(&uu.run(&record(&["--mode", mode, "-o", name], "works")));
+        assert!(code == 0 && exists(&uu.folder.join(name)), "{text}");
+    }
+    for words in [["report", "cpu.uu", "wall.uu"], ["diff", "cpu.uu", "wall.uu"]] {
+        let (code, text) = outcome(&uu.run(&words));
+        let says = "wall.uu: it is a recording of wall-clock time, and another one of CPU time";
+        assert!(code == 125 && text.contains(says) && text.contains("--mode"), "{words:?}: {text}");
+    }
+    let same = uu.run(&["diff", "wall.uu", "wall.uu", "-o", "wall.svg"]);
+    let table = String::from_utf8_lossy(&same.stdout).into_owned();
+    assert!(same.status.success() && table.contains(" s of threads' time in ") && !table.contains("CPU"), "{table}");
+    let picture = std::fs::read_to_string(uu.folder.join("wall.svg")).expect("a picture");
+    assert!(picture.contains("Wall clock, change from"), "its title");
+}
+
+#[test]
 fn results_beside_the_recording_and_without_it() {
     let uu = Installation::new("results");
     let (code, text) = outcome(&uu.run(&record(&["-o", "x.folded"], "works")));
