@@ -14,10 +14,10 @@ pub fn check(path: &Path) -> Result<(), Failure> {
             path.display()
         ))
     };
-    let existed = path.symlink_metadata().is_ok();
-    if path.is_dir() {
-        return Err(fail(std::io::ErrorKind::IsADirectory.into()));
+    if files::check_special(path).map_err(fail)? {
+        return Ok(());
     }
+    let existed = path.symlink_metadata().is_ok();
     files::open_result(path, false).map_err(fail)?;
     if !existed {
         std::fs::remove_file(path).map_err(fail)?;

@@ -177,6 +177,37 @@ fn results_beside_the_recording_and_without_it() {
 }
 
 #[test]
+fn a_fifo_takes_the_result_of_the_whole_run() {
+    let uu = Installation::new("fifo");
+    let fifo = uu.folder.join("fifo.folded");
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+    // It reads up to the first end of file.
+    let reader = Command::new("cat").arg(&fifo).stdout(Stdio::piped()).spawn().expect("cat");
+    let (code, text) = outcome(&uu.run(&record(&["-o", "fifo.folded"], "works")));
+    let got = reader.wait_with_output().expect("its end").stdout;
+    assert!(code == 0 && text.contains("result: fifo.folded"), "{text}");
+    let recording = uu.files(".uu").pop().expect("a recording");
+    assert!(recording.starts_with("uu-env-") && text.contains(&format!("recording: {recording}")), "{text}");
+    let again = uu.run(&["report", "-f", "folded", &recording]);
+    assert!(!got.is_empty() && got == again.stdout);
+    let (code, text) = outcome(&uu.run(&record(&["-o", "fifo.folded"], "works")));
+    assert!(code == 0 && text.contains("cannot write fifo.folded: it is a FIFO that nobody reads"), "{text}");
+    assert_eq!(uu.files(".uu").len(), 2, "the recordings are kept");
+}
+
+#[test]
+fn a_recording_does_not_lie_beside_a_device() {
+    let uu = Installation::new("device");
+    for output in ["/dev/null", "/dev/stdout", "/dev/fd/1"] {
+        let (code, text) = outcome(&uu.run(&record(&["-f", "folded", "-o", output], "works")));
+        let recording = uu.files(".uu").pop().expect("a recording in the current folder");
+        assert!(code == 0 && text.contains(&format!("recording: {recording}")), "{output}: {text}");
+        std::fs::remove_file(uu.folder.join(recording)).expect("removed");
+        assert!(!exists(format!("{output}.uu").as_ref()));
+    }
+}
+
+#[test]
 fn exit_codes() {
     let uu = Installation::new("exit");
     assert_eq!(outcome(&uu.run(&record(&[], "fails"))).0, 9);

@@ -297,7 +297,7 @@ impl Places {
         let output = arguments.output.clone();
         let mut places = match arguments.format {
             Format::Recording => Places { recording: output, result: None, temporary: None },
-            _ => Places { recording: output.as_deref().map(beside), result: output, temporary: None },
+            _ => Places { recording: output.as_deref().and_then(beside), result: output, temporary: None },
         };
         if !arguments.keep {
             if arguments.format == Format::Recording && places.recording.is_some() {
@@ -339,12 +339,20 @@ impl Places {
     }
 }
 
-/// `x.svg` becomes `x.uu`; `.uu` is appended to a name without an extension of a format.
-fn beside(result: &Path) -> PathBuf {
+/// Where files stand that a process has open.
+const OPEN_FILES: [&str; 4] = ["/dev/fd", "/dev/stdout", "/dev/stderr", "/proc"];
+
+/// `x.svg` becomes `x.uu`; `.uu` is appended to a name without an extension of a format. `None`: beside a device, a FIFO
+/// or an open file (`/dev/stdout`), nobody would look for it.
+fn beside(result: &Path) -> Option<PathBuf> {
+    let is_special = std::fs::metadata(result).is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
+    if is_special || OPEN_FILES.iter().any(|place| result.starts_with(place)) {
+        return None;
+    }
     let stem = Format::strip_extension(result)
         .or_else(|| result.file_name().map(|f| f.to_string_lossy().into_owned()))
         .unwrap_or_default();
-    result.with_file_name(format!("{stem}.uu"))
+    Some(result.with_file_name(format!("{stem}.uu")))
 }
 
 #[cfg(test)]
@@ -395,9 +403,14 @@ mod tests {
 
     #[test]
     fn the_recording_lies_beside_the_result() {
-        assert_eq!(beside(Path::new("d/x.svg")), Path::new("d/x.uu"));
-        assert_eq!(beside(Path::new("x.pb.gz")), Path::new("x.uu"));
-        assert_eq!(beside(Path::new("x.odd")), Path::new("x.odd.uu"));
+        for (result, recording) in
+            [("d/x.svg", "d/x.uu"), ("x.pb.gz", "x.uu"), ("x.odd", "x.odd.uu"), ("/dev/shm/x.svg", "/dev/shm/x.uu")]
+        {
+            assert_eq!(beside(Path::new(result)).as_deref(), Some(Path::new(recording)));
+        }
+        for result in ["/dev/null", "/dev/stdout", "/dev/fd/3", "/proc/self/fd/1"] {
+            assert_eq!(beside(Path::new(result)), None, "{result}");
+        }
         let a = parsed(&["-f", "svg", "p"]).expect("valid");
         let places = Places::choose(&a).expect("places");
         let result = places.result(a.format, Path::new("d/uu-p-7.uu"), "uu-p-7");
