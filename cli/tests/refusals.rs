@@ -153,6 +153,19 @@ fn wrong_options_are_explained() {
 }
 
 #[test]
+fn a_thread_is_no_process() {
+    let uu = Installation::new("thread");
+    // The test runs in a thread of its own.
+    // SAFETY: this call has no preconditions.
+    let (tid, pid) = (unsafe { libc::gettid() }.to_string(), std::process::id());
+    for arguments in [&["record", "-p", &tid][..], &["dump", "-p", &tid], &["snapshot", &tid]] {
+        let (code, text) = outcome(&uu.run(arguments));
+        let says = format!("{tid} is a thread of process {pid}: give {pid}");
+        assert!(code == 125 && text.contains(&says), "{arguments:?}: {text}");
+    }
+}
+
+#[test]
 fn missing_parts_of_the_installation_are_named() {
     let uu = Installation::new("parts");
     std::fs::remove_file(uu.folder.join("lib/uu/libuunwind-preload.so")).expect("removed");
