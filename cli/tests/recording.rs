@@ -136,6 +136,12 @@ fn a_recording_and_its_reports() {
     assert!(table.contains("in 10 samples") && table.contains("no function's share changed"), "{table}");
     assert!(std::fs::read_to_string(uu.folder.join("diff.svg")).expect("a picture").contains("interrupted_function"));
 
+    // Its samples are of no Python.
+    for format in ["summary", "svg", "folded", "html"] {
+        let (code, text) = outcome(&uu.run(&["report", "--gil", "-f", format, recording]));
+        assert!(code == 125 && text.contains("no sample is left by --gil: no sample of this"), "{format}: {text}");
+    }
+
     report(&["-o", "copy.uu"]);
     assert_eq!(std::fs::read(uu.folder.join("copy.uu")).ok(), std::fs::read(uu.folder.join(recording)).ok());
     assert!(String::from_utf8(report(&[])).expect("text").starts_with("CPU profile of env "));

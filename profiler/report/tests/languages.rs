@@ -114,6 +114,25 @@ fn holders_of_the_lock_can_be_shown_alone() {
     assert_eq!((all.samples.len(), all.left_out.samples, all.left_out.timed), (2, 2, (2, 10)));
     let after = summary(&all);
     assert!(after.contains("the samples of threads that held the GIL: 2 of 4 (--gil)"), "{after}");
+    assert_eq!(all.without_holders(), None);
     // What is not shown was sampled, all the same.
     assert_eq!(after.lines().find(|line| line.starts_with("  CPU time")).map(str::to_owned), before);
+}
+
+/// An empty page would be taken for a program that did nothing.
+#[test]
+fn where_no_sample_shows_a_holder_the_reason_is_said_in_every_format() {
+    for (lock, why) in [
+        (0, "no sample of this recording says how its thread stood to the GIL"),
+        (1, "no thread was seen to hold the GIL"),
+        (3, "no thread was seen to hold the GIL"),
+    ] {
+        let mut none = read();
+        none.samples.iter_mut().for_each(|sample| sample.flags = lock << Sample::LOCK_SHIFT);
+        none.keep_holders();
+        for format in Format::rendered() {
+            let error = render(format, &none, NativeFrames::Hide).expect_err(format.offer().name);
+            assert!(error.starts_with("no sample is left by --gil: ") && error.contains(why), "{format:?}: {error}");
+        }
+    }
 }

@@ -271,6 +271,9 @@ fn time_kind(recording: &Recording) -> &'static str {
 /// ```
 pub fn render(format: Format, recording: &Recording, view: impl Into<View>) -> Result<Vec<u8>, String> {
     let mut resolver = Resolver::new(recording);
+    if let Some(why) = recording.without_holders() {
+        return Err(format!("no sample is left by --gil: {why}. Leave -g (--gil) out to see everything"));
+    }
     if format == Format::Samples {
         return Ok(samples::render(recording, &mut resolver));
     }

@@ -264,9 +264,9 @@ fn locks(recording: &Recording, out: &mut String) {
             "  shown      the samples of threads that held the GIL: {} of {all} (--gil)",
             recording.samples.len()
         );
-        if recording.samples.is_empty() {
+        if let Some(why) = recording.without_holders() {
             // In perf, -g asks for whole stacks.
-            let _ = writeln!(out, "             no thread was seen to hold it; leave -g (--gil) out to see everything");
+            let _ = writeln!(out, "             {why}; leave -g (--gil) out to see everything");
         }
         return;
     }
