@@ -215,8 +215,13 @@ fn defaults_come_from_a_file_and_give_way_to_the_command_line() {
     let file = folder.join("config.toml");
     std::fs::write(&file, "[record]\nrate = 0\n").expect("a file");
     let (code, text) = outcome(&uu.run(&["record", "true"]));
-    assert!(code == 125 && text.contains("-r 0: the rate must be"), "{text}");
-    let (_, text) = outcome(&uu.run(&["record", "-r", "10001", "true"]));
+    assert!(code == 125 && text.contains("uu/config.toml: rate = 0: the rate must be"), "{text}");
+    std::fs::write(&file, "[record]\nmode = \"cup\"\nrate = 0\n").expect("a file");
+    let (code, text) = outcome(&uu.run(&["record", "true"]));
+    assert!(code == 125 && text.contains("uu/config.toml: mode = cup: it takes cpu or wall"), "{text}");
+    let (_, text) = outcome(&uu.run(&["record", "--mode", "wall", "true"]));
+    assert!(text.contains("uu/config.toml: rate = 0: the rate must be"), "{text}");
+    let (_, text) = outcome(&uu.run(&["record", "--mode", "wall", "-r", "10001", "true"]));
     assert!(text.contains("-r 10001"), "{text}");
     for (wrong, says) in [
         (&b"[record]\nrate = 99\n[nothing]\n"[..], "line 3: [nothing] is no command"),
