@@ -15,6 +15,7 @@ fn programs_that_cannot_run_get_the_codes_of_env() {
     std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("mode");
     for (program, words) in [
         ("no-such-program", "no such program in PATH"),
+        ("", "the program's name is empty"),
         ("./no-such-file", "no such file"),
         ("./plain", "not executable"),
         ("./bin", "is a directory"),
