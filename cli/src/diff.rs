@@ -9,6 +9,7 @@ use uunwind_built_in::HALVES;
 use uunwind_recording::languages::complete;
 use uunwind_recording::Recording;
 use uunwind_report::diff::{changes, picture, table};
+use uunwind_report::formats::Format;
 use uunwind_report::resolve::Resolver;
 use uunwind_report::stacks::Merger;
 
@@ -48,6 +49,12 @@ pub struct Options {
 pub fn run(options: Options) -> Result<u8, Failure> {
     let limit = options.fail_over.as_ref().map(points).transpose()?;
     let output = options.output.map(|output| options::path(output, "-o")).transpose()?;
+    if let Some(path) = output.as_ref().filter(|path| has_other_extension(path)) {
+        let path = path.display();
+        return Err(Failure::new(format!(
+            "-o {path}: the picture is a flame graph in SVG. Give it the extension .svg"
+        )));
+    }
     let native_frames = options::native_frames(&options.native_frames)?;
     let (before, after) = (options::path(options.before, "FILE")?, options::path(options.after, "FILE")?);
     let (first, second) = (read(&before)?, read(&after)?);
@@ -76,6 +83,12 @@ pub fn run(options: Options) -> Result<u8, Failure> {
         )),
         None => Ok(0),
     }
+}
+
+/// Whether a file's name says that it holds something else than a picture in SVG.
+fn has_other_extension(path: &Path) -> bool {
+    // Of `x` or `/dev/stdout`, the user has said nothing.
+    path.extension().is_some() && Format::by_extension(path) != Some(Format::Svg)
 }
 
 /// A recording, with the names of its functions.

@@ -112,6 +112,13 @@ fn wrong_options_are_explained() {
         (&["record", "-F", "99", "true"], "invalid option '-F'; the rate is -r HZ"),
         (&["record", "--kernel", "--mode", "wall", "true"], "--kernel and --mode wall do not go together"),
         (&["record", "--kernel", "--unwind", "both", "true"], "--kernel and --unwind offline do not go together"),
+        (&["record", "--async", "--unwind", "offline", "true"], "--async and --unwind offline do not go together"),
+        (
+            &["diff", "a", "b", "-o", "d.png"],
+            "-o d.png: the picture is a flame graph in SVG. Give it the extension .svg",
+        ),
+        (&["diff", "a", "b", "-o", "d.html"], "-o d.html: the picture is a flame graph in SVG"),
+        (&["diff", "a", "b", "-o", "d.svg"], "cannot read a"),
         (&["record", "-i", "true"], "-i shows threads that only wait, which --mode wall samples"),
         (&["report", "--by", "core", "x.uu"], "--by core: it takes process, thread, or process,thread"),
         (&["report", "--filter", "time=3", "x.uu"], "--filter time=3: \"3\" is no time"),

@@ -84,7 +84,7 @@ pub struct Options {
     /// Exit with code 125 if nothing was sampled
     #[arg(long)]
     fail_empty: bool,
-    /// Show functions of the kernel, too, above those that called it (as root; below)
+    /// Show functions of the kernel, too, above those that called it (as root, not with -p; below)
     #[arg(long, conflicts_with_all = ["pid", "explicit"])]
     kernel: bool,
     /// Have perf events opened by the `uu kernel-events` that listens on this socket; for users who may not open them
@@ -235,6 +235,12 @@ impl Arguments {
         if options.kernel && options.unwind != "live" {
             let text = "--kernel and --unwind offline do not go together: the kernel's stack belongs on one that is \
                         walked at once. Leave one of them out";
+            return Err(Failure::new(text));
+        }
+        if options.awaiting && options.unwind == "offline" {
+            let text =
+                "--async and --unwind offline do not go together: stacks that are walked afterwards have no frames \
+                        of Python. Leave one of them out";
             return Err(Failure::new(text));
         }
         if options.kernel && options::wall(&options.mode)? {
