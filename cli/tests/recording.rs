@@ -199,6 +199,11 @@ fn a_fifo_takes_the_result_of_the_whole_run() {
     let (code, text) = outcome(&uu.run(&record(&["-o", "fifo.folded"], "works")));
     assert!(code == 0 && text.contains("cannot write fifo.folded: it is a FIFO that nobody reads"), "{text}");
     assert_eq!(uu.files(".uu").len(), 2, "the recordings are kept");
+    // Where there is no result, the reader does not wait for ever.
+    let reader = Command::new("timeout").arg("20").arg("cat").arg(&fifo).spawn().expect("cat");
+    let (code, text) = outcome(&uu.run(&["record", "-o", "fifo.folded", "--", "true"]));
+    assert!(code == 0 && text.contains("nothing was sampled"), "{text}");
+    assert!(reader.wait_with_output().expect("its end").status.success());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The command line of `uu record`, and the files that follow from it.
 
 use crate::exit::Failure;
-use crate::options;
+use crate::{options, save};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -336,8 +336,11 @@ impl Places {
         Some(self.result.clone().unwrap_or(default))
     }
 
-    /// Removes temporary files.
+    /// Removes temporary files, and lets a reader go who waits for the result.
     pub fn clean_up(self) {
+        if let Some(result) = &self.result {
+            save::release(result);
+        }
         if let Some(folder) = self.temporary {
             // Best effort: the folder lies among temporary files.
             let _ = folder.close();
