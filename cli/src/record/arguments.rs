@@ -351,8 +351,8 @@ impl Places {
 /// Where files stand that a process has open.
 const OPEN_FILES: [&str; 4] = ["/dev/fd", "/dev/stdout", "/dev/stderr", "/proc"];
 
-/// `x.svg` becomes `x.uu`; `.uu` is appended to a name without an extension of a format. `None`: beside a device, a FIFO
-/// or an open file (`/dev/stdout`), nobody would look for it.
+/// `x.svg` becomes `x.uu`; `.uu` is appended to a name without an extension of a format. `None`: beside a device, a
+/// FIFO or an open file (`/dev/stdout`), nobody would look for it.
 fn beside(result: &Path) -> Option<PathBuf> {
     let is_special = std::fs::metadata(result).is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
     if is_special || OPEN_FILES.iter().any(|place| result.starts_with(place)) {
