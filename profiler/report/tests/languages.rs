@@ -159,6 +159,13 @@ fn shares_of_the_lock_are_of_the_time_that_is_named() {
     let text = line(&summary(&early, false), "  GIL");
     assert!(text.contains("held in 25.0 % of the CPU time") && text.contains("unknown in 50.0 %"), "{text}");
 
+    early.samples[2..].iter_mut().for_each(|sample| sample.kind = 1);
+    let text = line(&summary(&early, false), "  GIL");
+    assert!(text.contains("held in 33.3 % of the CPU time") && text.contains("unknown in 66.7 %"), "{text}");
+    early.samples.iter_mut().for_each(|sample| sample.kind = 1);
+    let text = line(&summary(&early, false), "  GIL");
+    assert!(text.contains("held in 50.0 % of the samples") && text.contains("neither in 50.0 %"), "{text}");
+
     // Two samples are of a thread that was only seen waiting, in one place.
     let mut wall = some.clone();
     wall.settings.flags |= FLAG_WALL;

@@ -275,9 +275,11 @@ fn locks(recording: &Recording, profile: &Profile, out: &mut String) {
         }
         return;
     }
+    // A sample that a thread requested stands for no time. Where all are such ones, they are counted themselves.
+    let is_timed = |sample: &&Sample| sample.kind != SampleKind::Explicit.number();
+    let only_requested = !of_shown(recording, profile).any(|sample| is_timed(&sample));
     let mut weights = [0u64; Lock::ALL.len()];
-    // A sample that a thread requested stands for no time.
-    for sample in of_shown(recording, profile).filter(|sample| sample.kind != SampleKind::Explicit.number()) {
+    for sample in of_shown(recording, profile).filter(|sample| only_requested || is_timed(sample)) {
         if let Some(weight) = weights.get_mut(sample.lock() as usize) {
             *weight = weight.saturating_add(u64::from(sample.weight.max(1)));
         }
@@ -287,10 +289,11 @@ fn locks(recording: &Recording, profile: &Profile, out: &mut String) {
     }
     // Nobody looked at threads and processes that ended without a sample, whose time is named above, too.
     let [unknown, ..] = &mut weights;
-    *unknown = unknown.saturating_add(starts(recording));
+    *unknown = unknown.saturating_add(if only_requested { 0 } else { starts(recording) });
     let total = weights.iter().fold(0u64, |sum, weight| sum.saturating_add(*weight));
     let [unknown, none, held, waiting] = weights.map(|weight| percent(weight, total));
     let (time, little) = match is_wall(recording) {
+        _ if only_requested => ("samples", ""),
         true => ("threads' time", ""),
         false => ("CPU time", ". Waiting takes little CPU time"),
     };
