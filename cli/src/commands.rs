@@ -70,10 +70,10 @@ struct Man {
 
 /// Runs what `arguments` (without the program's name) ask for; returns the exit code.
 pub fn run(arguments: &[OsString]) -> Result<u8, Failure> {
-    let with_defaults = config::with_defaults(&Uu::command(), arguments)?;
-    let words = std::iter::once(OsString::from("uu")).chain(with_defaults);
+    let (words, defaults) = config::with_defaults(&Uu::command(), arguments)?;
+    let words = std::iter::once(OsString::from("uu")).chain(words);
     match Uu::try_parse_from(words) {
-        Ok(Uu { command: Some(command) }) => command.run(),
+        Ok(Uu { command: Some(command) }) => command.run().map_err(|failure| defaults.explain(failure)),
         Ok(Uu { command: None }) => terminal::print(&Uu::command().render_help().to_string()),
         Err(text) if !text.use_stderr() => terminal::print(&text.to_string()),
         Err(error) => Err(refusal::of(&error, &path(arguments))),

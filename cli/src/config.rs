@@ -24,23 +24,57 @@ const LIMIT: u64 = 64 << 10;
 /// Options that concern one run.
 const OF_ONE_RUN: [&str; 2] = ["pid", "help"];
 
-/// The command line with the user's defaults in it.
-pub fn with_defaults(uu: &Command, arguments: &[OsString]) -> Result<Vec<OsString>, Failure> {
+/// What the file gave to a command line.
+#[derive(Default)]
+pub struct Defaults {
+    path: PathBuf,
+    /// The options as messages may call them, `-r` and `--rate`; the key, and the value.
+    options: Vec<([String; 2], String, String)>,
+}
+
+impl Defaults {
+    fn new(path: PathBuf, command: &Command, words: &[String]) -> Defaults {
+        let given = |word: &String| {
+            let (key, value) = word.strip_prefix("--")?.split_once('=')?;
+            let option = command.get_arguments().find(|arg| arg.get_long() == Some(key))?;
+            let short = option.get_short().map_or_else(String::new, |short| format!("-{short}"));
+            Some(([short, format!("--{key}")], key.to_owned(), value.to_owned()))
+        };
+        Defaults { path, options: words.iter().filter_map(given).collect() }
+    }
+
+    /// A failure that concerns a value of the file names the file and the key: the user has written no such option.
+    pub fn explain(&self, failure: Failure) -> Failure {
+        for (names, key, value) in &self.options {
+            let why = names.iter().find_map(|name| failure.text.strip_prefix(&format!("{name} {value}: ")));
+            if let Some(why) = why {
+                let setting = uunwind_report::formats::printable(&format!("{key} = {value}"));
+                return Failure::with_code(failure.code, format!("{}: {setting}: {why}", self.path.display()));
+            }
+        }
+        failure
+    }
+}
+
+/// The command line with the user's defaults in it, and those.
+pub fn with_defaults(uu: &Command, arguments: &[OsString]) -> Result<(Vec<OsString>, Defaults), Failure> {
     let mut words = arguments.to_vec();
-    let Some(command) = words.first().and_then(|word| uu.find_subcommand(word)) else { return Ok(words) };
-    let Some(path) = path() else { return Ok(words) };
+    let none = |words| Ok((words, Defaults::default()));
+    let Some(command) = words.first().and_then(|word| uu.find_subcommand(word)) else { return none(words) };
+    let Some(path) = path() else { return none(words) };
     let text = match files::read(&path, LIMIT) {
         Ok(bytes) => String::from_utf8(bytes).map_err(|_| wrong(&path, "it is not UTF-8"))?,
         // No such file, or a home folder that is none or another user's, as services have.
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied) => {
-            return Ok(words);
+            return none(words);
         }
         Err(e) => return Err(wrong(&path, &format!("it cannot be read: {e}"))),
     };
     let defaults =
         parse(uu, command.get_name(), &text).map_err(|(line, why)| wrong(&path, &format!("line {line}: {why}")))?;
+    let given = Defaults::new(path, command, &defaults);
     words.splice(1..1, defaults.into_iter().map(OsString::from));
-    Ok(words)
+    Ok((words, given))
 }
 
 fn wrong(path: &Path, why: &str) -> Failure {

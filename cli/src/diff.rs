@@ -9,18 +9,20 @@ use uunwind_built_in::HALVES;
 use uunwind_recording::languages::complete;
 use uunwind_recording::Recording;
 use uunwind_report::diff::{changes, picture, table};
+use uunwind_report::formats::Format;
 use uunwind_report::resolve::Resolver;
-use uunwind_report::stacks::{Merger, Profile};
+use uunwind_report::stacks::Merger;
 
 /// The exit code if a function's share grew by more than `--fail-over`.
 const GREW: u8 = 1;
 /// Rows of the table.
 const ROWS: usize = 30;
 
-/// Compares two recordings: which functions take a greater or smaller share of the CPU time than before.
+/// Compares two recordings: which functions take a greater or smaller share of the time than before.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Shares are compared, not times, so that runs of different lengths can be. Changes are in percentage points.
+Shares are compared, not times, so that runs of different lengths can be. Changes are in percentage points. Both are
+recordings of CPU time, or both of wall-clock time (uu record --mode wall).
 
 Exit code: 0; 1 if --fail-over was given and a function's share grew by more, by itself or with what it calls; 125 if a
 recording cannot be read or the picture cannot be written.")]
@@ -47,26 +49,25 @@ pub struct Options {
 pub fn run(options: Options) -> Result<u8, Failure> {
     let limit = options.fail_over.as_ref().map(points).transpose()?;
     let output = options.output.map(|output| options::path(output, "-o")).transpose()?;
+    if let Some(path) = output.as_ref().filter(|path| has_other_extension(path)) {
+        let path = path.display();
+        return Err(Failure::new(format!(
+            "-o {path}: the picture is a flame graph in SVG. Give it the extension .svg"
+        )));
+    }
     let native_frames = options::native_frames(&options.native_frames)?;
-    let read = |file: OsString| -> Result<(Profile, String), Failure> {
-        let file = options::path(file, "FILE")?;
-        let mut recording = Recording::read(&file).map_err(Failure::new)?.to_show(&file);
-        crate::offline::walk(&mut recording, &[])?;
-        complete(&mut recording, HALVES);
-        for warning in &recording.warnings {
-            terminal::warn(&uunwind_report::formats::printable(warning));
-        }
-        let mut resolver = Resolver::new(&recording);
-        let profile = Merger::new(&mut resolver, native_frames).profile();
-        Ok((profile, described(&file, &recording)))
-    };
-    let (before, what) = read(options.before)?;
-    let (after, than) = read(options.after)?;
+    let (before, after) = (options::path(options.before, "FILE")?, options::path(options.after, "FILE")?);
+    let (first, second) = (read(&before)?, read(&after)?);
+    first.has_time_of(&second).map_err(|why| Failure::new(format!("{}: {why}", after.display())))?;
+    let profile = |recording| Merger::new(&mut Resolver::new(recording), native_frames).profile();
+    let (what, than) = (described(&before, &first), described(&after, &second));
+    let (before, after) = (profile(&first), profile(&second));
     let changes = changes(&before, &after);
     let text = format!("before  {what}\nafter   {than}\n\n{}", table(&changes, ROWS));
     terminal::output(text.as_bytes())?;
     if let Some(path) = output {
-        let title = format!("CPU, change from {what} to {than}");
+        let kind = if first.is_wall() { "Wall clock" } else { "CPU" };
+        let title = format!("{kind}, change from {what} to {than}");
         save::write(&path, &picture(&before, &after, &title).map_err(Failure::new)?)?;
     }
     let Some(limit) = limit else { return Ok(0) };
@@ -84,12 +85,30 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     }
 }
 
+/// Whether a file's name says that it holds something else than a picture in SVG.
+fn has_other_extension(path: &Path) -> bool {
+    // Of `x` or `/dev/stdout`, the user has said nothing.
+    path.extension().is_some() && Format::by_extension(path) != Some(Format::Svg)
+}
+
+/// A recording, with the names of its functions.
+fn read(file: &Path) -> Result<Recording, Failure> {
+    let mut recording = Recording::read(file).map_err(Failure::new)?.to_show(file);
+    crate::offline::walk(&mut recording, &[])?;
+    complete(&mut recording, HALVES);
+    for warning in &recording.warnings {
+        terminal::warn(&uunwind_report::formats::printable(warning));
+    }
+    Ok(recording)
+}
+
 /// A recording in one line.
 fn described(file: &Path, recording: &Recording) -> String {
     let weight: u64 = recording.samples.iter().map(|sample| u64::from(sample.weight.max(1))).sum();
     let seconds = weight as f64 / f64::from(recording.settings.rate.max(1));
     let file = uunwind_report::formats::printable(&file.to_string_lossy());
-    format!("{file}: {seconds:.2} s of CPU time in {} samples", recording.samples.len())
+    let time = uunwind_report::formats::time_text(recording);
+    format!("{file}: {seconds:.2} s of {time} in {} samples", recording.samples.len())
 }
 
 /// A number of percentage points.

@@ -26,6 +26,11 @@ pub struct Program {
 
 /// Follows PATH, links and `#!` lines, and checks for everything that prevents recording.
 pub fn check(program: &OsStr) -> Result<Program, Failure> {
+    if program.is_empty() {
+        let text =
+            "the program's name is empty ('' on the command line, or a variable without a value). Give a program";
+        return Err(Failure::with_code(NOT_FOUND, text));
+    }
     let resolved = resolve_program(program, std::env::var_os("PATH").as_deref());
     let name = program.to_string_lossy().into_owned();
     if let Some(problem) = &resolved.problem {

@@ -118,7 +118,7 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     }
     let bytes = match format {
         Format::Recording => whole,
-        Format::Summary => {
+        Format::Summary if recording.without_holders().is_none() => {
             let mut resolver = Resolver::new(&recording);
             let profile = view.profile(format, &mut resolver).map_err(Failure::new)?;
             let style = match output.is_none() {

@@ -3,6 +3,7 @@
 use crate::exit::Failure;
 use crate::terminal;
 use std::io::Write;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use uunwind_elf::files;
 
@@ -14,15 +15,23 @@ pub fn check(path: &Path) -> Result<(), Failure> {
             path.display()
         ))
     };
-    let existed = path.symlink_metadata().is_ok();
-    if path.is_dir() {
-        return Err(fail(std::io::ErrorKind::IsADirectory.into()));
+    if files::check_special(path).map_err(fail)? {
+        return Ok(());
     }
+    let existed = path.symlink_metadata().is_ok();
     files::open_result(path, false).map_err(fail)?;
     if !existed {
         std::fs::remove_file(path).map_err(fail)?;
     }
     Ok(())
+}
+
+/// Ends the wait of a FIFO's reader for which no result came; where one came, it has ended.
+pub fn release(path: &Path) {
+    if std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo()) {
+        // An error says that nobody waits.
+        let _ = files::open_result(path, false);
+    }
 }
 
 /// Asks a person whether a file may be replaced. Where no person sits, it may.

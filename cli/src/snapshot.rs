@@ -21,6 +21,9 @@ pub struct Options {
 /// Runs the subcommand; returns the exit code.
 pub fn run(options: &Options) -> Result<u8, Failure> {
     let number = options::pid(&options.pid, "PID")?;
+    if let Some(process) = uunwind_remote::process_of(number) {
+        return Err(Failure::new(uunwind_remote::DumpError::Thread(number, process)));
+    }
     let pid = i32::try_from(number).ok().and_then(Pid::from_raw).filter(|_| records(number));
     let pid = pid.ok_or_else(|| {
         Failure::new(format!(

@@ -136,9 +136,34 @@ fn a_recording_and_its_reports() {
     assert!(table.contains("in 10 samples") && table.contains("no function's share changed"), "{table}");
     assert!(std::fs::read_to_string(uu.folder.join("diff.svg")).expect("a picture").contains("interrupted_function"));
 
+    // Its samples are of no Python.
+    for format in ["summary", "svg", "folded", "html"] {
+        let (code, text) = outcome(&uu.run(&["report", "--gil", "-f", format, recording]));
+        assert!(code == 125 && text.contains("no sample is left by --gil: no sample of this"), "{format}: {text}");
+    }
+
     report(&["-o", "copy.uu"]);
     assert_eq!(std::fs::read(uu.folder.join("copy.uu")).ok(), std::fs::read(uu.folder.join(recording)).ok());
     assert!(String::from_utf8(report(&[])).expect("text").starts_with("CPU profile of env "));
+}
+
+#[test]
+fn recordings_of_different_times_are_not_compared() {
+    let uu = Installation::new("times");
+    for (name, mode) in [("cpu.uu", "cpu"), ("wall.uu", "wall")] {
+        let (code, text) = outcome(&uu.run(&record(&["--mode", mode, "-o", name], "works")));
+        assert!(code == 0 && exists(&uu.folder.join(name)), "{text}");
+    }
+    for words in [["report", "cpu.uu", "wall.uu"], ["diff", "cpu.uu", "wall.uu"]] {
+        let (code, text) = outcome(&uu.run(&words));
+        let says = "wall.uu: it is a recording of wall-clock time, and another one of CPU time";
+        assert!(code == 125 && text.contains(says) && text.contains("--mode"), "{words:?}: {text}");
+    }
+    let same = uu.run(&["diff", "wall.uu", "wall.uu", "-o", "wall.svg"]);
+    let table = String::from_utf8_lossy(&same.stdout).into_owned();
+    assert!(same.status.success() && table.contains(" s of threads' time in ") && !table.contains("CPU"), "{table}");
+    let picture = std::fs::read_to_string(uu.folder.join("wall.svg")).expect("a picture");
+    assert!(picture.contains("Wall clock, change from"), "its title");
 }
 
 #[test]
@@ -155,6 +180,42 @@ fn results_beside_the_recording_and_without_it() {
     let (code, text) = outcome(&uu.run(&record(&["-f", "svg", "--no-keep"], "works")));
     assert_eq!(code, 0, "{text}");
     assert_eq!((uu.files(".svg").len(), uu.files(".uu").len()), (2, 1));
+}
+
+#[test]
+fn a_fifo_takes_the_result_of_the_whole_run() {
+    let uu = Installation::new("fifo");
+    let fifo = uu.folder.join("fifo.folded");
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+    // It reads up to the first end of file.
+    let reader = Command::new("cat").arg(&fifo).stdout(Stdio::piped()).spawn().expect("cat");
+    let (code, text) = outcome(&uu.run(&record(&["-o", "fifo.folded"], "works")));
+    let got = reader.wait_with_output().expect("its end").stdout;
+    assert!(code == 0 && text.contains("result: fifo.folded"), "{text}");
+    let recording = uu.files(".uu").pop().expect("a recording");
+    assert!(recording.starts_with("uu-env-") && text.contains(&format!("recording: {recording}")), "{text}");
+    let again = uu.run(&["report", "-f", "folded", &recording]);
+    assert!(!got.is_empty() && got == again.stdout);
+    let (code, text) = outcome(&uu.run(&record(&["-o", "fifo.folded"], "works")));
+    assert!(code == 0 && text.contains("cannot write fifo.folded: it is a FIFO that nobody reads"), "{text}");
+    assert_eq!(uu.files(".uu").len(), 2, "the recordings are kept");
+    // Where there is no result, the reader does not wait for ever.
+    let reader = Command::new("timeout").arg("20").arg("cat").arg(&fifo).spawn().expect("cat");
+    let (code, text) = outcome(&uu.run(&["record", "-o", "fifo.folded", "--", "true"]));
+    assert!(code == 0 && text.contains("nothing was sampled"), "{text}");
+    assert!(reader.wait_with_output().expect("its end").status.success());
+}
+
+#[test]
+fn a_recording_does_not_lie_beside_a_device() {
+    let uu = Installation::new("device");
+    for output in ["/dev/null", "/dev/stdout", "/dev/fd/1"] {
+        let (code, text) = outcome(&uu.run(&record(&["-f", "folded", "-o", output], "works")));
+        let recording = uu.files(".uu").pop().expect("a recording in the current folder");
+        assert!(code == 0 && text.contains(&format!("recording: {recording}")), "{output}: {text}");
+        std::fs::remove_file(uu.folder.join(recording)).expect("removed");
+        assert!(!exists(format!("{output}.uu").as_ref()));
+    }
 }
 
 #[test]

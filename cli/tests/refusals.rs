@@ -15,6 +15,7 @@ fn programs_that_cannot_run_get_the_codes_of_env() {
     std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("mode");
     for (program, words) in [
         ("no-such-program", "no such program in PATH"),
+        ("", "the program's name is empty"),
         ("./no-such-file", "no such file"),
         ("./plain", "not executable"),
         ("./bin", "is a directory"),
@@ -111,6 +112,13 @@ fn wrong_options_are_explained() {
         (&["record", "-F", "99", "true"], "invalid option '-F'; the rate is -r HZ"),
         (&["record", "--kernel", "--mode", "wall", "true"], "--kernel and --mode wall do not go together"),
         (&["record", "--kernel", "--unwind", "both", "true"], "--kernel and --unwind offline do not go together"),
+        (&["record", "--async", "--unwind", "offline", "true"], "--async and --unwind offline do not go together"),
+        (
+            &["diff", "a", "b", "-o", "d.png"],
+            "-o d.png: the picture is a flame graph in SVG. Give it the extension .svg",
+        ),
+        (&["diff", "a", "b", "-o", "d.html"], "-o d.html: the picture is a flame graph in SVG"),
+        (&["diff", "a", "b", "-o", "d.svg"], "cannot read a"),
         (&["record", "-i", "true"], "-i shows threads that only wait, which --mode wall samples"),
         (&["report", "--by", "core", "x.uu"], "--by core: it takes process, thread, or process,thread"),
         (&["report", "--filter", "time=3", "x.uu"], "--filter time=3: \"3\" is no time"),
@@ -149,6 +157,19 @@ fn wrong_options_are_explained() {
                 || output.stdout.starts_with(b"Shows")
         );
         assert!(output.stderr.is_empty());
+    }
+}
+
+#[test]
+fn a_thread_is_no_process() {
+    let uu = Installation::new("thread");
+    // The test runs in a thread of its own.
+    // SAFETY: this call has no preconditions.
+    let (tid, pid) = (unsafe { libc::gettid() }.to_string(), std::process::id());
+    for arguments in [&["record", "-p", &tid][..], &["dump", "-p", &tid], &["snapshot", &tid]] {
+        let (code, text) = outcome(&uu.run(arguments));
+        let says = format!("{tid} is a thread of process {pid}: give {pid}");
+        assert!(code == 125 && text.contains(&says), "{arguments:?}: {text}");
     }
 }
 
@@ -202,8 +223,13 @@ fn defaults_come_from_a_file_and_give_way_to_the_command_line() {
     let file = folder.join("config.toml");
     std::fs::write(&file, "[record]\nrate = 0\n").expect("a file");
     let (code, text) = outcome(&uu.run(&["record", "true"]));
-    assert!(code == 125 && text.contains("-r 0: the rate must be"), "{text}");
-    let (_, text) = outcome(&uu.run(&["record", "-r", "10001", "true"]));
+    assert!(code == 125 && text.contains("uu/config.toml: rate = 0: the rate must be"), "{text}");
+    std::fs::write(&file, "[record]\nmode = \"cup\"\nrate = 0\n").expect("a file");
+    let (code, text) = outcome(&uu.run(&["record", "true"]));
+    assert!(code == 125 && text.contains("uu/config.toml: mode = cup: it takes cpu or wall"), "{text}");
+    let (_, text) = outcome(&uu.run(&["record", "--mode", "wall", "true"]));
+    assert!(text.contains("uu/config.toml: rate = 0: the rate must be"), "{text}");
+    let (_, text) = outcome(&uu.run(&["record", "--mode", "wall", "-r", "10001", "true"]));
     assert!(text.contains("-r 10001"), "{text}");
     for (wrong, says) in [
         (&b"[record]\nrate = 99\n[nothing]\n"[..], "line 3: [nothing] is no command"),

@@ -1,7 +1,7 @@
 //! The command line of `uu record`, and the files that follow from it.
 
 use crate::exit::Failure;
-use crate::options;
+use crate::{options, save};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -84,7 +84,7 @@ pub struct Options {
     /// Exit with code 125 if nothing was sampled
     #[arg(long)]
     fail_empty: bool,
-    /// Show functions of the kernel, too, above those that called it (as root; below)
+    /// Show functions of the kernel, too, above those that called it (as root, not with -p; below)
     #[arg(long, conflicts_with_all = ["pid", "explicit"])]
     kernel: bool,
     /// Have perf events opened by the `uu kernel-events` that listens on this socket; for users who may not open them
@@ -237,6 +237,12 @@ impl Arguments {
                         walked at once. Leave one of them out";
             return Err(Failure::new(text));
         }
+        if options.awaiting && options.unwind == "offline" {
+            let text =
+                "--async and --unwind offline do not go together: stacks that are walked afterwards have no frames \
+                        of Python. Leave one of them out";
+            return Err(Failure::new(text));
+        }
         if options.kernel && options::wall(&options.mode)? {
             let text = "--kernel and --mode wall do not go together: perf events count CPU time. Leave one of them out";
             return Err(Failure::new(text));
@@ -297,7 +303,7 @@ impl Places {
         let output = arguments.output.clone();
         let mut places = match arguments.format {
             Format::Recording => Places { recording: output, result: None, temporary: None },
-            _ => Places { recording: output.as_deref().map(beside), result: output, temporary: None },
+            _ => Places { recording: output.as_deref().and_then(beside), result: output, temporary: None },
         };
         if !arguments.keep {
             if arguments.format == Format::Recording && places.recording.is_some() {
@@ -330,8 +336,11 @@ impl Places {
         Some(self.result.clone().unwrap_or(default))
     }
 
-    /// Removes temporary files.
+    /// Removes temporary files, and lets a reader go who waits for the result.
     pub fn clean_up(self) {
+        if let Some(result) = &self.result {
+            save::release(result);
+        }
         if let Some(folder) = self.temporary {
             // Best effort: the folder lies among temporary files.
             let _ = folder.close();
@@ -339,12 +348,20 @@ impl Places {
     }
 }
 
-/// `x.svg` becomes `x.uu`; `.uu` is appended to a name without an extension of a format.
-fn beside(result: &Path) -> PathBuf {
+/// Where files stand that a process has open.
+const OPEN_FILES: [&str; 4] = ["/dev/fd", "/dev/stdout", "/dev/stderr", "/proc"];
+
+/// `x.svg` becomes `x.uu`; `.uu` is appended to a name without an extension of a format. `None`: beside a device, a
+/// FIFO or an open file (`/dev/stdout`), nobody would look for it.
+fn beside(result: &Path) -> Option<PathBuf> {
+    let is_special = std::fs::metadata(result).is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
+    if is_special || OPEN_FILES.iter().any(|place| result.starts_with(place)) {
+        return None;
+    }
     let stem = Format::strip_extension(result)
         .or_else(|| result.file_name().map(|f| f.to_string_lossy().into_owned()))
         .unwrap_or_default();
-    result.with_file_name(format!("{stem}.uu"))
+    Some(result.with_file_name(format!("{stem}.uu")))
 }
 
 #[cfg(test)]
@@ -395,9 +412,14 @@ mod tests {
 
     #[test]
     fn the_recording_lies_beside_the_result() {
-        assert_eq!(beside(Path::new("d/x.svg")), Path::new("d/x.uu"));
-        assert_eq!(beside(Path::new("x.pb.gz")), Path::new("x.uu"));
-        assert_eq!(beside(Path::new("x.odd")), Path::new("x.odd.uu"));
+        for (result, recording) in
+            [("d/x.svg", "d/x.uu"), ("x.pb.gz", "x.uu"), ("x.odd", "x.odd.uu"), ("/dev/shm/x.svg", "/dev/shm/x.uu")]
+        {
+            assert_eq!(beside(Path::new(result)).as_deref(), Some(Path::new(recording)));
+        }
+        for result in ["/dev/null", "/dev/stdout", "/dev/fd/3", "/proc/self/fd/1"] {
+            assert_eq!(beside(Path::new(result)), None, "{result}");
+        }
         let a = parsed(&["-f", "svg", "p"]).expect("valid");
         let places = Places::choose(&a).expect("places");
         let result = places.result(a.format, Path::new("d/uu-p-7.uu"), "uu-p-7");

@@ -1,7 +1,7 @@
 //! Opening files by paths that other people choose: a recorded program decides what lies at the paths of its objects.
 //! Nothing here waits, whatever lies there, and only regular files are read.
 
-use rustix::fs::{fcntl_setfl, OFlags};
+use rustix::fs::{accessat, fcntl_setfl, Access, AtFlags, OFlags, CWD};
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -51,13 +51,33 @@ pub fn open_result(path: &Path, truncate: bool) -> io::Result<File> {
         }
         _ => error,
     })?;
-    let kind = file.metadata()?.file_type();
-    if !(kind.is_file() || kind.is_char_device() || kind.is_fifo()) {
-        return Err(io::Error::other(format!("it is {}", what(kind))));
-    }
+    takes_results(file.metadata()?.file_type())?;
     // From here on, who reads slowly may be waited for.
     fcntl_setfl(&file, OFlags::empty())?;
     Ok(file)
+}
+
+/// Checks that a result could be written to what lies at a path, if that is no regular file; whether it is such a one.
+/// It is not opened: the reader of a FIFO would take the end of this writer for the end of the result.
+pub fn check_special(path: &Path) -> io::Result<bool> {
+    let kind = match std::fs::metadata(path) {
+        Ok(meta) if !meta.is_file() => meta.file_type(),
+        _ => return Ok(false),
+    };
+    if kind.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    takes_results(kind)?;
+    accessat(CWD, path, Access::WRITE_OK, AtFlags::empty())?;
+    Ok(true)
+}
+
+/// An error that says what it is, unless results can be written to it.
+fn takes_results(kind: FileType) -> io::Result<()> {
+    if kind.is_file() || kind.is_char_device() || kind.is_fifo() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("it is {}", what(kind))))
 }
 
 /// An error that says what it is, unless it is a regular file.
@@ -82,7 +102,7 @@ fn what(kind: FileType) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::{mkfifoat, Mode, CWD};
+    use rustix::fs::{mkfifoat, Mode};
     use std::io::Write;
     use std::path::PathBuf;
 
@@ -112,6 +132,8 @@ mod tests {
         let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
         assert_eq!(error(open(&socket)), "it is a socket, not a regular file");
         assert!(open_result(&socket, true).is_err());
+        assert_eq!(error(check_special(&socket)), "it is a socket");
+        assert!(check_special(&folder).is_err());
         assert_eq!(error(open(&folder)), "it is a directory, not a regular file");
         assert_eq!(error(open(Path::new("/dev/null"))), "it is a character device, not a regular file");
         assert!(open_result(Path::new("/dev/null"), true).is_ok());
@@ -124,6 +146,7 @@ mod tests {
         let fifo = fifo(&folder);
         // Opened for both, so that neither end waits for the other.
         let mut reader = OpenOptions::new().read(true).write(true).open(&fifo).expect("the reading end");
+        assert!(check_special(&fifo).expect("a FIFO") && !check_special(&folder.join("none")).expect("nothing"));
         open_result(&fifo, true).expect("the writing end").write_all(b"result").expect("room");
         let mut got = [0; 6];
         reader.read_exact(&mut got).expect("the result");

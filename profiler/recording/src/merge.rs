@@ -1,12 +1,31 @@
 //! Several recordings as one.
 
 use crate::objects::ObjectMap;
-use crate::{End, Of, Recording, Sample};
+use crate::{End, Of, Recording, Sample, Settings};
 
 impl Recording {
+    /// Whether threads that wait were sampled, too: samples then stand for the time of threads, not for CPU time.
+    pub fn is_wall(&self) -> bool {
+        self.settings.flags & Settings::WALL != 0
+    }
+
+    /// Whether another recording's samples stand for the same kind of time. The error says what both stand for.
+    pub fn has_time_of(&self, other: &Recording) -> Result<(), String> {
+        let named = |recording: &Recording| if recording.is_wall() { "wall-clock time" } else { "CPU time" };
+        if self.is_wall() == other.is_wall() {
+            return Ok(());
+        }
+        let (this, others) = (named(self), named(other));
+        Err(format!(
+            "it is a recording of {others}, and another one of {this}: their samples stand for different times. Give \
+             recordings of one --mode only"
+        ))
+    }
+
     /// Adds another recording: its processes and threads stand beside this one's, and its times count from this one's
     /// beginning. The error says why the two cannot be added.
     pub fn merge(&mut self, mut other: Recording) -> Result<(), String> {
+        self.has_time_of(&other)?;
         let (rate, others) = (self.settings.rate, other.settings.rate);
         if rate != others {
             return Err(format!(

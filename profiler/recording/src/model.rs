@@ -29,6 +29,9 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The one of `flags` that says that threads that wait were sampled, too (`uunwind_ring::FLAG_WALL`).
+    pub const WALL: u32 = 32;
+
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.put_bytes(self.uu_version.as_bytes());
         out.put_u32(self.command.len() as u32);

@@ -96,6 +96,8 @@ pub struct LeftOut {
     pub samples: u64,
     /// Number of those that timers have taken, and their weight in periods.
     pub timed: (u64, u64),
+    /// Number of those that say how their thread stood to the lock.
+    pub known: u64,
 }
 
 impl Recording {
@@ -111,6 +113,7 @@ impl Recording {
             let kept = sample.lock() == Lock::Held;
             if !kept {
                 left_out.samples += 1;
+                left_out.known += u64::from(sample.lock() != Lock::Unknown);
                 if sample.kind == Sample::TIMER {
                     let weight = u64::from(sample.weight.max(1));
                     left_out.timed = (left_out.timed.0 + 1, left_out.timed.1.saturating_add(weight));
@@ -119,6 +122,16 @@ impl Recording {
             kept
         });
         self.left_out = left_out;
+    }
+
+    /// Why [`Recording::keep_holders`] has left no sample, for people; `None` if it has left some, or was not called.
+    pub fn without_holders(&self) -> Option<&'static str> {
+        let LeftOut { samples, known, .. } = self.left_out;
+        match known {
+            _ if samples == 0 || !self.samples.is_empty() => None,
+            0 => Some("no sample of this recording says how its thread stood to the GIL"),
+            _ => Some("no thread was seen to hold the GIL"),
+        }
     }
 
     /// Reads a recording from a file.

@@ -66,6 +66,6 @@ pub use core_file::CoreFile;
 pub use dump::{dump, dump_core, Dump, ThreadState};
 pub use plugins::Plugins;
 pub use record::{record, Attach, AttachError};
-pub use refusal::DumpError;
+pub use refusal::{process_of, DumpError};
 pub use threads::children;
 pub use watcher::Watcher;

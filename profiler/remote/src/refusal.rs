@@ -22,6 +22,9 @@ pub enum DumpError {
     /// There is no such process.
     #[error("there is no process {0}")]
     NoProcess(u32),
+    /// A thread's id was given; the thread, and its process.
+    #[error("{0} is a thread of process {1}: give {1}")]
+    Thread(u32, u32),
     /// It has ended, and waits for its parent to take notice.
     #[error("process {0} has ended and is a zombie: it has no stacks any more")]
     Zombie(u32),
@@ -64,6 +67,10 @@ pub fn check(pid: u32) -> Result<(), DumpError> {
     if tids(pid).is_err() {
         return Err(DumpError::NoProcess(pid));
     }
+    // The kernel lets a thread's id stand for its process in /proc, though not everywhere.
+    if let Some(process) = process_of(pid) {
+        return Err(DumpError::Thread(pid, process));
+    }
     if flags(pid) & KERNEL_THREAD != 0 {
         return Err(DumpError::Kernel(pid, waits::name(pid, pid)));
     }
@@ -82,6 +89,11 @@ pub fn check(pid: u32) -> Result<(), DumpError> {
         }
         _ => Ok(()),
     }
+}
+
+/// The process of a thread that is not its first; `None` if that is the id of a process, or of nothing.
+pub fn process_of(tid: u32) -> Option<u32> {
+    field(tid, "Tgid")?.parse().ok().filter(|process| *process != tid)
 }
 
 /// Why the kernel refused, and what to do.
@@ -240,6 +252,10 @@ mod tests {
         let pid = std::process::id();
         assert!(flags(pid) & KERNEL_THREAD == 0 && !is_narrow(pid) && !is_filtered());
         assert!(check(pid).is_ok());
+        // The test runs in a thread of its own.
+        let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let why = check(tid).expect_err("a thread").to_string();
+        assert!(tid != pid && why.contains(&format!("{tid} is a thread of process {pid}: give {pid}")), "{why}");
         let standing = Standing::of(pid);
         assert!(standing.user == standing.own && standing.is_same_namespace, "{standing:?}");
     }

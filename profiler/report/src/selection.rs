@@ -146,7 +146,7 @@ pub fn without_idle(profile: Profile) -> Profile {
         return profile;
     }
     let weight = idle.iter().fold(0u64, |sum, stack| sum.saturating_add(stack.weight));
-    let idle = Idle { threads: idle.len() as u64, weight };
+    let idle = Idle { threads: idle.iter().map(|stack| stack.thread).collect(), weight };
     let kept: Vec<bool> = profile.stacks.iter().map(|stack| !is_idle(stack)).collect();
     Profile { idle, ..keep(profile, &kept, |_| true) }
 }

@@ -57,10 +57,10 @@ pub struct Profile {
 }
 
 /// Threads that were left out because they did nothing but wait in one place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Idle {
-    /// Their number.
-    pub threads: u64,
+    /// Their indices in the recording.
+    pub threads: BTreeSet<u32>,
     /// Weight of their samples, in periods.
     pub weight: u64,
 }

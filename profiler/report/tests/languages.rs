@@ -5,11 +5,14 @@ mod support;
 use std::path::Path;
 use support::recording;
 use uunwind_built_in::HALVES;
+use uunwind_core::frame::semantic_word;
 use uunwind_language::Language;
 use uunwind_recording::languages::{add_columns, complete, undecoded};
-use uunwind_recording::{CodeLine, Recording, Sample};
+use uunwind_recording::{CodeLine, Name, Node, Recording, Sample, Start};
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
+use uunwind_report::view::View;
+use uunwind_ring::FLAG_WALL;
 
 fn read() -> Recording {
     Recording::parse(&recording(), Path::new("x.uu")).expect("whole")
@@ -96,6 +99,7 @@ fn columns_are_shown_where_the_table_has_them() {
 fn holders_of_the_lock_can_be_shown_alone() {
     let mut all = read();
     all.samples.truncate(4);
+    all.starts.clear();
     for (sample, lock) in all.samples.iter_mut().zip([2, 2, 3, 0]) {
         (sample.flags, sample.weight) = (lock << Sample::LOCK_SHIFT, 5);
     }
@@ -114,6 +118,65 @@ fn holders_of_the_lock_can_be_shown_alone() {
     assert_eq!((all.samples.len(), all.left_out.samples, all.left_out.timed), (2, 2, (2, 10)));
     let after = summary(&all);
     assert!(after.contains("the samples of threads that held the GIL: 2 of 4 (--gil)"), "{after}");
+    assert_eq!(all.without_holders(), None);
     // What is not shown was sampled, all the same.
     assert_eq!(after.lines().find(|line| line.starts_with("  CPU time")).map(str::to_owned), before);
+}
+
+/// An empty page would be taken for a program that did nothing.
+#[test]
+fn where_no_sample_shows_a_holder_the_reason_is_said_in_every_format() {
+    for (lock, why) in [
+        (0, "no sample of this recording says how its thread stood to the GIL"),
+        (1, "no thread was seen to hold the GIL"),
+        (3, "no thread was seen to hold the GIL"),
+    ] {
+        let mut none = read();
+        none.samples.iter_mut().for_each(|sample| sample.flags = lock << Sample::LOCK_SHIFT);
+        none.keep_holders();
+        for format in Format::rendered() {
+            let error = render(format, &none, NativeFrames::Hide).expect_err(format.offer().name);
+            assert!(error.starts_with("no sample is left by --gil: ") && error.contains(why), "{format:?}: {error}");
+        }
+    }
+}
+
+/// The lines of the summary speak of one time: with processes that ended early, and without threads that are not shown.
+#[test]
+fn shares_of_the_lock_are_of_the_time_that_is_named() {
+    let mut some = read();
+    (some.samples, some.starts, some.lost) = (some.samples[..4].to_vec(), Vec::new(), Vec::new());
+    for (sample, lock) in some.samples.iter_mut().zip([2, 2, 1, 1]) {
+        (sample.flags, sample.weight, sample.kind, sample.thread) = (lock << Sample::LOCK_SHIFT, 5, 0, 0);
+    }
+    let summary = |recording: &Recording, idle: bool| {
+        let view = View { idle, ..View::default() };
+        String::from_utf8(render(Format::Summary, recording, view).expect("text")).expect("UTF-8")
+    };
+    let line = |text: &str, label: &str| text.lines().find(|line| line.starts_with(label)).expect(label).to_owned();
+    let mut early = some.clone();
+    early.starts = vec![Start { thread: 1, time: 12, weight: 20 }];
+    let text = line(&summary(&early, false), "  GIL");
+    assert!(text.contains("held in 25.0 % of the CPU time") && text.contains("unknown in 50.0 %"), "{text}");
+
+    early.samples[2..].iter_mut().for_each(|sample| sample.kind = 1);
+    let text = line(&summary(&early, false), "  GIL");
+    assert!(text.contains("held in 33.3 % of the CPU time") && text.contains("unknown in 66.7 %"), "{text}");
+    early.samples.iter_mut().for_each(|sample| sample.kind = 1);
+    let text = line(&summary(&early, false), "  GIL");
+    assert!(text.contains("held in 50.0 % of the samples") && text.contains("neither in 50.0 %"), "{text}");
+
+    // Two samples are of a thread that was only seen waiting, in one place.
+    let mut wall = some.clone();
+    wall.settings.flags |= FLAG_WALL;
+    wall.names.push(Name { process: 0, plugin: 0, id: 77, name: "read".into(), ..wall.names[0].clone() });
+    wall.nodes.push(Node { parent: 0, word: semantic_word(0, 77), position: 0 });
+    for sample in &mut wall.samples[2..] {
+        (sample.thread, sample.stack) = (1, wall.nodes.len() as u32);
+    }
+    let (shown, all) = (summary(&wall, false), summary(&wall, true));
+    assert!(shown.contains("  idle       1 thread") && !all.contains("  idle "), "{shown}");
+    assert!(line(&shown, "  GIL").contains("held in 100.0 % of the threads' time"), "{shown}");
+    assert!(line(&all, "  GIL").contains("held in 50.0 % of the threads' time"), "{all}");
+    assert!(shown.contains("  samples    2: ") && all.contains("  samples    4: "), "{shown}{all}");
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use uunwind_recording::Recording;
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
+use uunwind_ring::FLAG_WALL;
 
 fn recording() -> Recording {
     Recording::parse(&support::recording(), Path::new("x.uu")).expect("a recording")
@@ -46,4 +47,12 @@ fn recordings_are_shown_as_one() {
     let mut other = one.clone();
     other.settings.rate += 1;
     assert!(both.merge(other).expect_err("another rate").contains("Hz"));
+    let mut wall = one.clone();
+    wall.settings.flags |= FLAG_WALL;
+    let samples = both.samples.len();
+    let why = both.merge(wall.clone()).expect_err("another time");
+    assert!(why.contains("it is a recording of wall-clock time, and another one of CPU time"), "{why}");
+    assert_eq!(both.samples.len(), samples, "nothing was added");
+    let mut walls = wall.clone();
+    walls.merge(wall).expect("of the same time");
 }

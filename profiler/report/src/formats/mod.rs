@@ -20,8 +20,10 @@ use crate::resolve::Resolver;
 use crate::view::View;
 use std::borrow::Cow;
 use std::path::Path;
-use uunwind_recording::Recording;
+use uunwind_recording::{Recording, Settings};
 use uunwind_ring::FLAG_WALL;
+
+const _: () = assert!(Settings::WALL == FLAG_WALL);
 
 /// An output format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -225,11 +227,11 @@ impl Format {
 
 /// Whether threads that wait were sampled, too.
 pub fn is_wall(recording: &Recording) -> bool {
-    recording.settings.flags & FLAG_WALL != 0
+    recording.is_wall()
 }
 
 /// The time that samples stand for, for people.
-fn time_text(recording: &Recording) -> &'static str {
+pub fn time_text(recording: &Recording) -> &'static str {
     if is_wall(recording) {
         "threads' time"
     } else {
@@ -269,6 +271,9 @@ fn time_kind(recording: &Recording) -> &'static str {
 /// ```
 pub fn render(format: Format, recording: &Recording, view: impl Into<View>) -> Result<Vec<u8>, String> {
     let mut resolver = Resolver::new(recording);
+    if let Some(why) = recording.without_holders() {
+        return Err(format!("no sample is left by --gil: {why}. Leave -g (--gil) out to see everything"));
+    }
     if format == Format::Samples {
         return Ok(samples::render(recording, &mut resolver));
     }

@@ -40,8 +40,8 @@ pub fn render(recording: &Recording, profile: &Profile, unusable: &[(u32, String
     if is_wall(recording) {
         out.push_str(&waits::split(recording, profile));
     }
-    stacks(recording, &mut out);
-    locks(recording, &mut out);
+    stacks(recording, profile, &mut out);
+    locks(recording, profile, &mut out);
     awaiting(recording, &mut out);
     losses(recording, style, &mut out);
     processes(recording, style, &mut out);
@@ -170,11 +170,16 @@ fn threads(count: u64) -> String {
     format!("{count} {}", if count == 1 { "thread" } else { "threads" })
 }
 
-fn stacks(recording: &Recording, out: &mut String) {
-    let total = recording.samples.len() as u64;
-    let (mut complete, mut by_fp) = (0u64, 0u64);
+/// The samples of the threads that are shown.
+fn of_shown<'r>(recording: &'r Recording, profile: &'r Profile) -> impl Iterator<Item = &'r Sample> {
+    recording.samples.iter().filter(|sample| !profile.idle.threads.contains(&sample.thread))
+}
+
+fn stacks(recording: &Recording, profile: &Profile, out: &mut String) {
+    let (mut total, mut complete, mut by_fp) = (0u64, 0u64, 0u64);
     let mut failed: BTreeMap<String, u64> = BTreeMap::new();
-    for sample in &recording.samples {
+    for sample in of_shown(recording, profile) {
+        total += 1;
         match sample.reason() {
             Some(r) if r.is_complete() => complete += 1,
             Some(StopReason::FramePointerEnd) => by_fp += 1,
@@ -205,12 +210,12 @@ fn stacks(recording: &Recording, out: &mut String) {
         (SAMPLE_DESYNC, "with interpreter frames missing or doubtful"),
         (SAMPLE_NO_PLUGINS, "walked without plugins (SEGV blocked, or a small signal stack)"),
     ] {
-        let count = recording.samples.iter().filter(|s| s.flags & bit != 0).count();
+        let count = of_shown(recording, profile).filter(|s| s.flags & bit != 0).count();
         if count > 0 {
             let _ = writeln!(out, "             {count:>8} {text}");
         }
     }
-    let apart = recording.samples.iter().filter(|s| s.flags & SAMPLE_APART != 0);
+    let apart = of_shown(recording, profile).filter(|s| s.flags & SAMPLE_APART != 0);
     let (own, others): (Vec<&Sample>, Vec<&Sample>) = apart.partition(|sample| is_in_uu(recording, sample));
     if !own.is_empty() {
         let _ = writeln!(out, "             {:>8} taken by the kernel in uu's own handler", own.len());
@@ -255,7 +260,7 @@ fn is_in_uu(recording: &Recording, sample: &Sample) -> bool {
 }
 
 /// How the threads stood to the lock of their runtime.
-fn locks(recording: &Recording, out: &mut String) {
+fn locks(recording: &Recording, profile: &Profile, out: &mut String) {
     let left_out = recording.left_out;
     if left_out.samples > 0 {
         let all = left_out.samples.saturating_add(recording.samples.len() as u64);
@@ -264,31 +269,39 @@ fn locks(recording: &Recording, out: &mut String) {
             "  shown      the samples of threads that held the GIL: {} of {all} (--gil)",
             recording.samples.len()
         );
-        if recording.samples.is_empty() {
+        if let Some(why) = recording.without_holders() {
             // In perf, -g asks for whole stacks.
-            let _ = writeln!(out, "             no thread was seen to hold it; leave -g (--gil) out to see everything");
+            let _ = writeln!(out, "             {why}; leave -g (--gil) out to see everything");
         }
         return;
     }
+    // A sample that a thread requested stands for no time. Where all are such ones, they are counted themselves.
+    let is_timed = |sample: &&Sample| sample.kind != SampleKind::Explicit.number();
+    let only_requested = !of_shown(recording, profile).any(|sample| is_timed(&sample));
     let mut weights = [0u64; Lock::ALL.len()];
-    for sample in &recording.samples {
+    for sample in of_shown(recording, profile).filter(|sample| only_requested || is_timed(sample)) {
         if let Some(weight) = weights.get_mut(sample.lock() as usize) {
             *weight = weight.saturating_add(u64::from(sample.weight.max(1)));
         }
     }
+    if weights[1..].iter().all(|weight| *weight == 0) {
+        return;
+    }
+    // Nobody looked at threads and processes that ended without a sample, whose time is named above, too.
+    let [unknown, ..] = &mut weights;
+    *unknown = unknown.saturating_add(if only_requested { 0 } else { starts(recording) });
     let total = weights.iter().fold(0u64, |sum, weight| sum.saturating_add(*weight));
     let [unknown, none, held, waiting] = weights.map(|weight| percent(weight, total));
     let (time, little) = match is_wall(recording) {
+        _ if only_requested => ("samples", ""),
         true => ("threads' time", ""),
         false => ("CPU time", ". Waiting takes little CPU time"),
     };
-    if unknown < 100.0 && weights[1..].iter().any(|weight| *weight > 0) {
-        let _ = writeln!(
-            out,
-            "  GIL        held in {held:.1} % of the {time}, waited for in {waiting:.1} %, neither in {none:.1} %; unknown \
-             in {unknown:.1} %{little}"
-        );
-    }
+    let _ = writeln!(
+        out,
+        "  GIL        held in {held:.1} % of the {time}, waited for in {waiting:.1} %, neither in {none:.1} %; unknown \
+         in {unknown:.1} %{little}"
+    );
 }
 
 /// What awaits the tasks that ran, if it was recorded.

@@ -36,13 +36,13 @@ pub fn split(recording: &Recording, profile: &Profile) -> String {
         waiting as f64 / rate,
         percent(waiting, all)
     );
-    let idle = profile.idle;
-    if idle.threads > 0 {
-        let (threads, one) = if idle.threads == 1 { ("thread", "it") } else { ("threads", "each of them") };
+    let idle = &profile.idle;
+    if !idle.threads.is_empty() {
+        let (threads, one) = if idle.threads.len() == 1 { ("thread", "it") } else { ("threads", "each of them") };
         let _ = writeln!(
             out,
             "  idle       {} {threads}, {:.2} s: {one} was only seen waiting, in one place, and is not shown without -i",
-            idle.threads,
+            idle.threads.len(),
             idle.weight as f64 / rate
         );
     }
@@ -187,7 +187,7 @@ mod tests {
         let entry = |stack, weight| crate::stacks::Entry { time: 0, stack, samples: weight, weight: weight.into() };
         let all = Profile { entries: vec![entry(0, 30), entry(1, 10), entry(2, 60)], ..profile() };
         let shown = without_idle(all.clone());
-        assert_eq!((shown.stacks.len(), shown.idle.threads, shown.idle.weight), (2, 1, 60));
+        assert_eq!((shown.stacks.len(), shown.idle.threads.len(), shown.idle.weight), (2, 1, 60));
         assert!(shown.stacks.iter().all(|stack| stack.thread == 0));
         let mut recording = Recording::default();
         recording.settings.rate = 10;
