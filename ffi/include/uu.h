@@ -350,15 +350,16 @@ uint64_t uu_triggers_lost(void);
 
 /* Reports crashes to `fd`, which the program keeps open: it is remembered by its device and inode, and where it is
  * another file's when a crash comes, nothing is written. -1: no reports any more. A later call replaces the
- * destination.
+ * destination, and takes signals again whose handlers the program has replaced meanwhile: the handler that is there now
+ * is called first from then on. It may call the library's one that it replaced. This is possible 8 times for a signal.
  *
  * Native frames are written with the exported function that they are in, if there is one (C++ names as the linker has
  * them), and as `object+address`, where `address` is the object's own, as for addr2line(1); it is a return address
  * in all but the first frame, and after a signal's: look up address - 1. Of more than 256 frames, the 192 nearest the
  * leaf and the 64 outermost are written.
  *
- * 0; -EINVAL: unknown flags; -EBADF: `fd` is not open for writing; -ENOMEM; -EBUSY: another thread is in this call;
- * -EIO: a handler cannot be installed. Thread-safe. Not async-signal-safe. */
+ * 0; -EINVAL: unknown flags; -EBADF: `fd` is not open for writing; -ENOMEM; -EBUSY: another thread is in this call, or a
+ * signal was taken 8 times; -EIO: a handler cannot be installed. Thread-safe. Not async-signal-safe. */
 int uu_report_crashes(int fd, uint32_t flags);
 
 /* As uu_report_crashes(), to the file `path`, in which each %p becomes the process id. It is made or appended to when a

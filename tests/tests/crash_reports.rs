@@ -214,6 +214,38 @@ fn handlers_that_give_up_are_followed_by_a_report() {
     assert_eq!(functions(&Report::one(&out.stderr)), ["crash_read", "middle", "main"], "{}", out.text());
 }
 
+/// `uu_report_crashes()` once more, after the program has put a handler of its own in front of the library's.
+#[test]
+fn signals_are_taken_again() {
+    for kind in [
+        "again-gives-up",
+        "again-chains",
+        "again-chains-twice",
+        "again-circle",
+        "again-restores",
+        "again-default",
+        "again-off",
+    ] {
+        for flags in ["1", "3"] {
+            // A handler that repeats the signal after the report asks for another one.
+            if kind == "again-restores" && flags == "3" {
+                continue;
+            }
+            let out = crash(kind, &["2", flags]);
+            assert_eq!(out.code(), 128 + SIGSEGV, "{kind} {flags}: {}", out.text());
+            let mut found = functions(&Report::one(&out.stderr));
+            found.retain(|name| name != "restore");
+            assert_eq!(found, ["crash_read", "middle", "main"], "{kind} {flags}: {}", out.text());
+        }
+    }
+    for kind in ["no-again-mend", "no-again-mend-behind"] {
+        let out = crash(kind, &[]);
+        assert_eq!((out.code(), &*out.stderr), (0, ""), "{kind}: {}", out.text());
+    }
+    let out = crash("again-chains-often", &[]).expect_code(3);
+    assert_eq!((&*out.stdout, &*out.stderr), ("install: -16\n", ""), "{}", out.text());
+}
+
 #[test]
 fn destinations_that_cannot_be_written_change_nothing() {
     for kind in ["closed", "broken-pipe", "off"] {

@@ -172,7 +172,7 @@ STAYS void no_ignored(void) { raise(SIGSEGV); handled = 3; }
 static void before_install(void) {
     if (is("no-jump")) set(SIGSEGV, jump_out, 0);
     if (is("no-skip")) set(SIGSEGV, skip_it, SA_SIGINFO);
-    if (is("no-mend")) set(SIGSEGV, mend_page, SA_SIGINFO | SA_NODEFER);
+    if (is("no-mend") || is("no-again-mend-behind")) set(SIGSEGV, mend_page, SA_SIGINFO | SA_NODEFER);
     if (is("no-nested")) set(SIGSEGV, mend_in_two, SA_SIGINFO | SA_NODEFER);
     if (is("no-first-jump")) set(SIGSEGV, jump_out, SA_ONSTACK);
     if (is("no-unblocked") || is("handled")) {
@@ -186,7 +186,26 @@ static void before_install(void) {
     if (is("once")) set(SIGSEGV, mend_page, SA_SIGINFO | SA_RESETHAND), page = (char *)1;
     if (is("leaves") || is("leaves-reported")) set(SIGSEGV, leave, 0);
 }
+/* Takes the signal in front of the library, which takes it again. "circle": the handler calls the library's, which calls
+   it. */
+static void install(void);
+static void take_again(void) {
+    if (is("again-gives-up")) set(SIGSEGV, give_up, 0);
+    if (strstr(kind, "again-chains") || is("again-circle")) set(SIGSEGV, chain, SA_SIGINFO);
+    if (is("no-again-mend-behind")) set(SIGSEGV, chain, SA_SIGINFO | SA_NODEFER);
+    if (is("again-restores")) set(SIGSEGV, restore, SA_NODEFER);
+    if (is("no-again-mend")) set(SIGSEGV, mend_page, SA_SIGINFO | SA_NODEFER);
+    if (is("again-off") && uu_report_crashes(-1, 0)) exit(5);
+    if (is("again-default") || is("again-off")) set(SIGSEGV, SIG_DFL, 0);
+    install();
+    if (is("again-circle")) set(SIGSEGV, chain, SA_SIGINFO);
+}
 static void after_install(void) {
+    if (strstr(kind, "again-")) take_again();
+    /* Dispositions that call nobody count once. */
+    for (int i = 0; is("again-default") && i < 20; i++) take_again();
+    if (is("again-chains-twice")) take_again();
+    for (int i = 0; is("again-chains-often") && i < 20; i++) take_again();
     if (is("chains")) set(SIGSEGV, chain, SA_SIGINFO);
     if (is("restores")) set(SIGSEGV, restore, SA_NODEFER);
 }
@@ -198,6 +217,7 @@ static const struct { const char *kind; void (*crash)(void); } CRASHES[] = {
     {"load", crash_load}, {"handler", crash_handler}, {"unreadable", crash_unreadable}, {"no-jump", no_jump},
     {"no-skip", no_skip}, {"no-mend", no_mend}, {"no-unblocked", no_mend}, {"no-nested", no_nested},
     {"no-first-jump", no_first_jump}, {"no-ignored", no_ignored},
+    {"no-again-mend", no_mend}, {"no-again-mend-behind", no_mend},
 };
 
 STAYS int middle(void) {
@@ -423,5 +443,5 @@ int main(int argc, char **argv) {
     }
     int result = middle();
     AFTER;
-    return strncmp(kind, "no-", 3) == 0 && handled == 3 ? 0 : result;
+    return strncmp(kind, "no-", 3) == 0 && (handled == 3 || is("no-again-mend-behind")) ? 0 : result;
 }
