@@ -358,12 +358,12 @@ uint64_t uu_triggers_lost(void);
  * in all but the first frame, and after a signal's: look up address - 1. Of more than 256 frames, the 192 nearest the
  * leaf and the 64 outermost are written.
  *
- * 0; -EINVAL: unknown flags; -EBADF: `fd` is not open for writing; -ENOMEM; -EBUSY: another thread is in this call, or a
- * signal was taken 8 times; -EIO: a handler cannot be installed. Thread-safe. Not async-signal-safe. */
+ * 0; -EINVAL: unknown flags; -EBADF: `fd` is not open for writing; -ENOMEM; -EBUSY: another thread is in this call, or
+ * a signal was taken 8 times; -EIO: a handler cannot be installed. Thread-safe. Not async-signal-safe. */
 int uu_report_crashes(int fd, uint32_t flags);
 
 /* As uu_report_crashes(), to the file `path`, in which each %p becomes the process id. It is made or appended to when a
- * crash comes, with mode 0600. -EINVAL also: `path` is null; -ENAMETOOLONG: it is longer than 4,000 bytes. */
+ * crash comes, with mode 0600. -EINVAL also: `path` is null or empty; -ENAMETOOLONG: it is longer than 4,000 bytes. */
 int uu_report_crashes_to(const char *path, uint32_t flags);
 
 /* Gives the calling thread an alternate signal stack of 64 KiB, unless it has one (sigaltstack(2)). When the thread has

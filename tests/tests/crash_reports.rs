@@ -257,7 +257,7 @@ fn destinations_that_cannot_be_written_change_nothing() {
     let out = crash("reused", &["2", "1", other.to_str().expect("UTF-8")]);
     assert_eq!(out.code(), 128 + SIGSEGV, "{}", out.text());
     assert_eq!(std::fs::read_to_string(&other).expect("it was made"), "", "another file has the number by now");
-    assert_eq!(crash("refused", &[]).stdout, "-9 -9 -9 -22 -22 0\n");
+    assert_eq!(crash("refused", &[]).stdout, "-9 -9 -9 -22 -22 -22 0\n");
 }
 
 /// Who reads the report may have stopped: the process ends all the same, by its signal.

@@ -186,8 +186,8 @@ static void before_install(void) {
     if (is("once")) set(SIGSEGV, mend_page, SA_SIGINFO | SA_RESETHAND), page = (char *)1;
     if (is("leaves") || is("leaves-reported")) set(SIGSEGV, leave, 0);
 }
-/* Takes the signal in front of the library, which takes it again. "circle": the handler calls the library's, which calls
-   it. */
+/* Takes the signal in front of the library, which takes it again. "circle": the handler calls the library's, which
+   calls it. */
 static void install(void);
 static void take_again(void) {
     if (is("again-gives-up")) set(SIGSEGV, give_up, 0);
@@ -365,8 +365,9 @@ int main(int argc, char **argv) {
         close(closed);
         if (pipe(pair))
             return 2;
-        printf("%d %d %d %d %d %d\n", uu_report_crashes(closed, 0), uu_report_crashes(pair[0], 0), uu_report_crashes(-2, 0),
-               uu_report_crashes(2, 1u << 31), uu_report_crashes_to(0, 0), uu_report_crashes(-1, 0));
+        printf("%d %d %d %d %d %d %d\n", uu_report_crashes(closed, 0), uu_report_crashes(pair[0], 0),
+               uu_report_crashes(-2, 0), uu_report_crashes(2, 1u << 31), uu_report_crashes_to(0, 0), uu_report_crashes_to("", 0),
+               uu_report_crashes(-1, 0));
         return 0;
     }
     before_install();

@@ -49,8 +49,11 @@ pub fn report(fd: c_int, flags: u32) -> Result<(), Errno> {
     begin(flags, fd != -1, || destination::set_fd(fd))
 }
 
-/// As [`report`], to the file with this path, which is opened when a crash comes.
+/// As [`report`], to the file with this path, which is opened when a crash comes. `EINVAL` also: it is empty.
 pub fn report_to(path: &CStr, flags: u32) -> Result<(), Errno> {
+    if path.is_empty() {
+        return Err(EINVAL);
+    }
     begin(flags, true, || destination::set_path(path))
 }
 
