@@ -107,6 +107,30 @@ fn a_stack_overflow_is_reported_with_both_ends() {
     }
 }
 
+/// More frames than a walk keeps.
+#[test]
+fn deep_stacks_have_their_true_numbers() {
+    let middle = 1 + 10_001;
+    let out = crash("deep", &[]).expect_code(128 + SIGSEGV);
+    let report = Report::one(&out.stderr);
+    let thread = report.crashed();
+    let symbols = Symbols::of(program());
+    let found = thread.frames.iter().find(|frame| symbols.names(frame).iter().any(|name| name == "middle"));
+    assert_eq!(found.expect("middle")["index"], middle);
+    let count = thread.head["frames"].as_u64().expect("a number");
+    assert!(count > middle + 1, "{}", thread.head);
+    assert_eq!(thread.frames.last().expect("frames")["index"], count - 1);
+    let omitted: Vec<_> = thread.frames.iter().filter(|frame| frame["kind"] == "omitted").collect();
+    assert_eq!((omitted.len(), thread.frames.len()), (1, 192 + 1 + 64));
+    assert_eq!((&omitted[0]["frames"], &omitted[0]["index"]), (&(count - 256).into(), &192.into()));
+    assert_eq!(omitted[0]["tid"], thread.head["tid"]);
+    let text = crash("deep", &["2", "0"]).expect_code(128 + SIGSEGV).stderr;
+    for part in [format!("crashed: {count} frames, "), format!("\n  ... {} frames left out\n", count - 256)] {
+        assert!(text.contains(&part), "{part}: {text}");
+    }
+    assert!(text.contains(&format!("\n  #{} 0x", count - 64)), "{text}");
+}
+
 #[test]
 fn damaged_stacks_are_reported_as_far_as_they_go() {
     for (kind, signal, first) in

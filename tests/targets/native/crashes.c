@@ -65,6 +65,14 @@ STAYS int crash_overflow(int n) {
     room[n & 1023] = 1;
     return crash_overflow(n + 1) + room[n & 1023];
 }
+STAYS int crash_deep(int n) {
+    if (n == 0)
+        crash_read();
+    else
+        zero = crash_deep(n - 1);
+    AFTER;
+    return 1;
+}
 STAYS void crash_smash(void) {
     volatile uint64_t here[1];
     for (int i = 0; i < 64; i++)
@@ -223,6 +231,8 @@ static const struct { const char *kind; void (*crash)(void); } CRASHES[] = {
 STAYS int middle(void) {
     if (is("overflow") || is("overflow-thread"))
         zero = crash_overflow(0);
+    if (is("deep"))
+        zero = crash_deep(10000);
     for (unsigned i = 0; i < sizeof CRASHES / sizeof *CRASHES; i++)
         if (is(CRASHES[i].kind)) {
             CRASHES[i].crash();
