@@ -344,7 +344,8 @@ uint64_t uu_triggers_lost(void);
  * goes on. */
 
 #define UU_CRASH_JSON 1u       /* JSON lines: objects with a "type": crash, registers, thread, frame (of the thread
-                                  before it), object, note, end. Addresses are strings. Otherwise text */
+                                  before it), object, note, end. Addresses are strings. docs/json.md has the fields.
+                                  Otherwise text */
 #define UU_CRASH_FIRST 2u      /* report before handlers of the program's are called: also faults that they mend */
 #define UU_CRASH_ONE_THREAD 4u /* only the thread that crashed */
 

@@ -124,8 +124,12 @@ fn deep_stacks_have_their_true_numbers() {
     assert_eq!((omitted.len(), thread.frames.len()), (1, 192 + 1 + 64));
     assert_eq!((&omitted[0]["frames"], &omitted[0]["index"]), (&(count - 256).into(), &192.into()));
     assert_eq!(omitted[0]["tid"], thread.head["tid"]);
+    let doubt = "an object was not seen by uu_setup(): frames of a language may be missing";
+    assert_eq!(thread.head["doubt"], doubt);
     let text = crash("deep", &["2", "0"]).expect_code(128 + SIGSEGV).stderr;
-    for part in [format!("crashed: {count} frames, "), format!("\n  ... {} frames left out\n", count - 256)] {
+    for part in
+        [format!("crashed: {count} frames, complete; {doubt}\n"), format!("\n  ... {} frames left out\n", count - 256)]
+    {
         assert!(text.contains(&part), "{part}: {text}");
     }
     assert!(text.contains(&format!("\n  #{} 0x", count - 64)), "{text}");

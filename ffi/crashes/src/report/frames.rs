@@ -66,7 +66,8 @@ impl Printer<'_, '_> {
             self.out.with_text("doubt", doubts.as_bytes()).end();
         } else {
             self.head(tid, &name, crashed);
-            self.out.number(count).text(" frames, ").text(whole.stop.text()).text(doubts).text("\n");
+            self.out.number(count).text(" frames, ").text(whole.stop.text());
+            self.out.text(if doubts.is_empty() { "" } else { "; " }).text(doubts).text("\n");
         }
         // Of the frames between, those that the walk left out already have one word.
         let (mut index, mut left_out) = (0, 0);
@@ -274,11 +275,11 @@ fn stands_for(frame: &[u64]) -> u64 {
 /// What may be missing in a stack.
 fn doubts(whole: &Whole<'_>) -> &'static str {
     if whole.desync {
-        "; frames of a language are missing or uncertain"
+        "frames of a language are missing or uncertain"
     } else if whole.result & RESULT_FACTS_PENDING != 0 {
-        "; an object was not seen by uu_setup(): frames of a language may be missing"
+        "an object was not seen by uu_setup(): frames of a language may be missing"
     } else if whole.result & RESULT_PLUGIN_NOT_CALLED != 0 {
-        "; a plugin was not called: frames of a language may be missing"
+        "a plugin was not called: frames of a language may be missing"
     } else {
         ""
     }
