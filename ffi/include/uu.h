@@ -59,7 +59,8 @@ enum uu_stop {
     UU_STOP_START_SYMBOL = 2,      /* a function that begins stacks was reached (makecontext) */
     UU_STOP_FRAME_POINTER_END = 3, /* a chain of frame pointers ended */
     UU_STOP_SWITCHED_STACK = 4,    /* the base of a stack that user code switches to (fiber, greenlet) was reached */
-    UU_STOP_TOO_MANY_FRAMES = 10,  /* more than 4096; those nearest the leaf were kept */
+    UU_STOP_TOO_MANY_FRAMES = 10,  /* uu_capture(): more than 4,096; those nearest the leaf were kept. uu_walk() and all
+                                      others: more than 1,048,576 */
     UU_STOP_BUFFER_FULL = 11,      /* more than `capacity`; those nearest the leaf were kept */
     UU_STOP_ENDED_BY_CALLBACK = 12, /* `frame` of a uu_request returned another number than 0 */
     UU_STOP_NO_OWNER = 20,         /* no object and no window covers an address */
@@ -110,7 +111,7 @@ enum uu_stop {
  * have interrupted another capture may call it, also where it swaps contexts (swapcontext(3), preemptive coroutines)
  * and the interrupted capture goes on later; so may the child of clone(2) with CLONE_VM, beside its parent, as long as
  * that lives: both share a place. A handler that may leave an interrupted capture for good, as by siglongjmp(3), is to
- * be followed by uu_capture_abandoned(). Up to 4 KiB of stack. */
+ * be followed by uu_capture_abandoned(). Up to 7 KiB of stack. */
 size_t uu_capture(uint64_t *frames, size_t capacity, const void *ucontext, uint16_t *stop);
 
 /* Says that captures and walks (uu_capture(), uu_walk()) of the calling thread that a handler interrupted were left, by
@@ -141,7 +142,8 @@ struct uu_request {
     size_t words;            /* out: words written to `frames` */
     uint32_t count;          /* out: frames */
     uint16_t stop;           /* out: why the walk, or the request, ended: enum uu_stop */
-    uint16_t doubt;          /* out: UU_DOUBT_*; 0: nothing is missing or uncertain below `stop` */
+    uint16_t doubt;          /* out: UU_DOUBT_*; 0: nothing is missing or uncertain below `stop`, but what
+                                UU_FRAME_OMITTED stands for */
     /* Or null. With `frames`: where each frame's CFA (canonical frame address) is written, one for each frame and at
        most `capacity` of them: the stack pointer of its caller when it returns. 0: it has none, as frames of languages,
        those that stand for others left out, and an outermost frame whose caller no unwind information describes. Such a
@@ -172,6 +174,9 @@ struct uu_request {
  * calls directly, which may be a leaf function of libc, such as memcpy(), or an address without code. All other faults
  * are the program's, and reach its handler: those of windows' functions, of what plugins call elsewhere, and of
  * handlers that interrupt this call.
+ *
+ * Of a stack of more than 4,160 frames, the 4,096 nearest the leaf and the 64 outermost are kept. Between them is one
+ * word UU_FRAME_OMITTED, which counts as one frame in `count` and `skip`; `stop` and `doubt` say nothing of it.
  *
  * There is no timer: a loop of a plugin or of a window's function ends only where it calls the host, after 4,194,304
  * calls of any of the host's functions in one walk. Each frame of emit_all() counts, and so does each KiB that is read
