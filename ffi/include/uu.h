@@ -338,6 +338,9 @@ uint64_t uu_triggers_lost(void);
  * A stack overflow can be reported in threads with an alternate signal stack: the one that calls uu_report_crashes(),
  * and those that call uu_prepare_thread() (libuunwind-crash.so, which `uu run` preloads, does that in each thread).
  *
+ * A thread that crashes in a function that a walk calls (`frame` of a request, `deliver` of a client, `rule` of a
+ * window) cannot be walked once more: its native stack is captured, as by uu_capture().
+ *
  * A fault in the report itself ends it with what was written. Threads that crash at the same time wait; the first one
  * is reported, with the others' stacks. In the child of a fork everything stays as it is; exec(2) ends it. At most 16
  * reports are written in a process. What is not written within 20 seconds, or comes after two seconds in which the

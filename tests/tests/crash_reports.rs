@@ -107,6 +107,22 @@ fn a_stack_overflow_is_reported_with_both_ends() {
     }
 }
 
+/// The thread cannot be walked once more: its native stack is captured.
+#[test]
+fn crashes_in_functions_that_a_walk_calls_have_their_stack() {
+    for (kind, stop, stack) in [
+        ("in-request", 1, &["crash_read", "of_request", "crash_in_request", "middle", "main"][..]),
+        ("in-client", 1, &["crash_read", "of_client", "crash_in_client", "middle", "main"]),
+        // The capture asks the window's function, too.
+        ("in-window", 60, &["crash_read", "of_window", "walks"]),
+    ] {
+        let out = crash(kind, &[]).expect_code(128 + SIGSEGV);
+        let report = Report::one(&out.stderr);
+        assert_eq!(functions(&report), stack, "{kind}: {}", out.text());
+        assert_eq!(report.crashed().head["stop"], stop, "{kind}: {}", out.text());
+    }
+}
+
 /// More frames than a walk keeps.
 #[test]
 fn deep_stacks_have_their_true_numbers() {

@@ -101,6 +101,53 @@ STAYS void crash_handler(void) {
     raise(SIGUSR1);
     AFTER;
 }
+/* Inside a walk, in functions that it calls. */
+static int of_request(void *user, const uint64_t *words, size_t count) {
+    (void)user, (void)words, (void)count;
+    crash_read();
+    return 0;
+}
+STAYS void crash_in_request(void) {
+    struct uu_request request = {.size = sizeof request, .frame = of_request};
+    zero = uu_walk(&request);
+    AFTER;
+}
+static void of_client(void *user, const struct uu_delivery *delivery) {
+    (void)user, (void)delivery;
+    crash_read();
+    AFTER;
+}
+STAYS void crash_in_client(void) {
+    zero = (int)uu_trigger(uu_client_register(of_client, 0));
+    AFTER;
+}
+static uint32_t of_window(void *user, uint64_t pc, struct uu_rule *rule) {
+    (void)user, (void)pc, (void)rule;
+    crash_read();
+    AFTER;
+    return 0;
+}
+static void walks(void) {
+    struct uu_request request = {.size = sizeof request};
+    zero = uu_walk(&request);
+    AFTER;
+}
+STAYS void crash_in_window(void) {
+    /* sub $8, %rsp; call *%rdi; add $8, %rsp; ret */
+    static const unsigned char calls[] = {0x48, 0x83, 0xec, 8, 0xff, 0xd7, 0x48, 0x83, 0xc4, 8, 0xc3};
+    void *text = mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memcpy(text, calls, sizeof calls);
+    struct uu_window window = {
+        .size = sizeof window, .kind = UU_WINDOW_RULE, .text = text, .text_len = 16, .rule = of_window};
+    if (uu_register_window(&window) != 0)
+        exit(10);
+    union {
+        void *object;
+        void (*function)(void (*)(void));
+    } through = {text};
+    through.function(walks);
+    AFTER;
+}
 STAYS void crash_unreadable(void) {
     /* What the stack pointer points to cannot be read. */
     __asm__ volatile("mov $4096, %%rsp\n ud2" ::: "memory");
@@ -225,6 +272,7 @@ static const struct { const char *kind; void (*crash)(void); } CRASHES[] = {
     {"load", crash_load}, {"handler", crash_handler}, {"unreadable", crash_unreadable}, {"no-jump", no_jump},
     {"no-skip", no_skip}, {"no-mend", no_mend}, {"no-unblocked", no_mend}, {"no-nested", no_nested},
     {"no-first-jump", no_first_jump}, {"no-ignored", no_ignored},
+    {"in-request", crash_in_request}, {"in-client", crash_in_client}, {"in-window", crash_in_window},
     {"no-again-mend", no_mend}, {"no-again-mend-behind", no_mend},
 };
 

@@ -18,7 +18,7 @@
 //! taken once more, another one of our entries calls it, and a mark in the siginfo ends circles.
 
 use super::install::LEVELS;
-use super::{flags, init, install, stacks, write};
+use super::{flags, init, install, native, stacks, write};
 use crate::signals::{self, Action, Handler, SigInfo, DEFAULT, IGNORE, SA_NODEFER, SA_ONSTACK, SA_RESETHAND};
 use crate::system;
 use crate::threads::Deadline;
@@ -209,6 +209,10 @@ unsafe fn ask(
 /// A fault in the report of this thread, which ends it. A signal that was sent meanwhile is dropped: the process ends.
 fn in_report(crash: &Crash) {
     if crash.info.code <= 0 && RECOVERY.is_armed() {
+        return;
+    }
+    // SAFETY: as below, of the capture that this thread may be in.
+    if unsafe { native::RECOVERY.redirect(crash.ucontext, u64::from(StopReason::Fault.number()), |_| false) } {
         return;
     }
     // SAFETY: the context of a fault in this thread, which is in the protected call if that is armed.
