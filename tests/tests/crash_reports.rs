@@ -282,7 +282,7 @@ fn signals_are_taken_again() {
             assert_eq!(found, ["crash_read", "middle", "main"], "{kind} {flags}: {}", out.text());
         }
     }
-    for kind in ["no-again-mend", "no-again-mend-behind"] {
+    for kind in ["no-again-mend", "no-again-mend-chained"] {
         let out = crash(kind, &[]);
         assert_eq!((out.code(), &*out.stderr), (0, ""), "{kind}: {}", out.text());
     }

@@ -227,7 +227,7 @@ STAYS void no_ignored(void) { raise(SIGSEGV); handled = 3; }
 static void before_install(void) {
     if (is("no-jump")) set(SIGSEGV, jump_out, 0);
     if (is("no-skip")) set(SIGSEGV, skip_it, SA_SIGINFO);
-    if (is("no-mend") || is("no-again-mend-behind")) set(SIGSEGV, mend_page, SA_SIGINFO | SA_NODEFER);
+    if (is("no-mend") || is("no-again-mend-chained")) set(SIGSEGV, mend_page, SA_SIGINFO | SA_NODEFER);
     if (is("no-nested")) set(SIGSEGV, mend_in_two, SA_SIGINFO | SA_NODEFER);
     if (is("no-first-jump")) set(SIGSEGV, jump_out, SA_ONSTACK);
     if (is("no-unblocked") || is("handled")) {
@@ -247,7 +247,7 @@ static void install(void);
 static void take_again(void) {
     if (is("again-gives-up")) set(SIGSEGV, give_up, 0);
     if (strstr(kind, "again-chains") || is("again-circle")) set(SIGSEGV, chain, SA_SIGINFO);
-    if (is("no-again-mend-behind")) set(SIGSEGV, chain, SA_SIGINFO | SA_NODEFER);
+    if (is("no-again-mend-chained")) set(SIGSEGV, chain, SA_SIGINFO | SA_NODEFER);
     if (is("again-restores")) set(SIGSEGV, restore, SA_NODEFER);
     if (is("no-again-mend")) set(SIGSEGV, mend_page, SA_SIGINFO | SA_NODEFER);
     if (is("again-off") && uu_report_crashes(-1, 0)) exit(5);
@@ -273,7 +273,7 @@ static const struct { const char *kind; void (*crash)(void); } CRASHES[] = {
     {"no-skip", no_skip}, {"no-mend", no_mend}, {"no-unblocked", no_mend}, {"no-nested", no_nested},
     {"no-first-jump", no_first_jump}, {"no-ignored", no_ignored},
     {"in-request", crash_in_request}, {"in-client", crash_in_client}, {"in-window", crash_in_window},
-    {"no-again-mend", no_mend}, {"no-again-mend-behind", no_mend},
+    {"no-again-mend", no_mend}, {"no-again-mend-chained", no_mend},
 };
 
 STAYS int middle(void) {
@@ -502,5 +502,5 @@ int main(int argc, char **argv) {
     }
     int result = middle();
     AFTER;
-    return strncmp(kind, "no-", 3) == 0 && (handled == 3 || is("no-again-mend-behind")) ? 0 : result;
+    return strncmp(kind, "no-", 3) == 0 && (handled == 3 || is("no-again-mend-chained")) ? 0 : result;
 }

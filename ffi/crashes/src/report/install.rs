@@ -86,13 +86,13 @@ fn begin(flags: u32, on: bool, set: impl FnOnce() -> Result<(), Errno>) -> Resul
 fn install(signal: c_int) -> Result<(), Errno> {
     let was = signals::action(signal).ok_or(EIO)?;
     // The library's handler of guarded reads passes on what is not its own.
-    let behind = crate::host().and_then(|host| (host.chained)(signal, was.handler)).unwrap_or(was.handler);
-    if handler::level_of(behind).is_some() {
+    let called = crate::host().and_then(|host| (host.chained)(signal, was.handler)).unwrap_or(was.handler);
+    if handler::level_of(called).is_some() {
         return Ok(());
     }
     let bit = signals::bit(signal);
     let is_free = |level: &usize| is_in(&INSTALLED, *level, bit).is_some_and(|used| !used);
-    // A disposition that calls nobody cannot come back to a handler of ours that has such a one behind it already.
+    // A disposition that calls nobody cannot come back to a handler of ours that has replaced such a one before.
     let leads_there = |level: &usize| {
         was.handler <= IGNORE && !is_free(level) && entry(signal, *level).is_some_and(|it| it.handler == was.handler)
     };
