@@ -58,7 +58,8 @@ __attribute__((noinline)) static void rebuilds_table(void) {
 }
 
 __attribute__((noinline)) static void runs_period(int number) {
-    period = number, begun = now();
+    period = number;
+    begun = now();
     if (number % 8 == 5)
         rebuilds_table();
     begun = 0;

@@ -59,7 +59,8 @@ enum uu_stop {
     UU_STOP_START_SYMBOL = 2,      /* a function that begins stacks was reached (makecontext) */
     UU_STOP_FRAME_POINTER_END = 3, /* a chain of frame pointers ended */
     UU_STOP_SWITCHED_STACK = 4,    /* the base of a stack that user code switches to (fiber, greenlet) was reached */
-    UU_STOP_TOO_MANY_FRAMES = 10,  /* more than 4096; those nearest the leaf were kept */
+    UU_STOP_TOO_MANY_FRAMES = 10,  /* uu_capture(): more than 4,096; those nearest the leaf were kept. uu_walk() and all
+                                      others: more than 1,048,576 */
     UU_STOP_BUFFER_FULL = 11,      /* more than `capacity`; those nearest the leaf were kept */
     UU_STOP_ENDED_BY_CALLBACK = 12, /* `frame` of a uu_request returned another number than 0 */
     UU_STOP_NO_OWNER = 20,         /* no object and no window covers an address */
@@ -110,7 +111,7 @@ enum uu_stop {
  * have interrupted another capture may call it, also where it swaps contexts (swapcontext(3), preemptive coroutines)
  * and the interrupted capture goes on later; so may the child of clone(2) with CLONE_VM, beside its parent, as long as
  * that lives: both share a place. A handler that may leave an interrupted capture for good, as by siglongjmp(3), is to
- * be followed by uu_capture_abandoned(). Up to 4 KiB of stack. */
+ * be followed by uu_capture_abandoned(). Up to 7 KiB of stack. */
 size_t uu_capture(uint64_t *frames, size_t capacity, const void *ucontext, uint16_t *stop);
 
 /* Says that captures and walks (uu_capture(), uu_walk()) of the calling thread that a handler interrupted were left, by
@@ -141,7 +142,8 @@ struct uu_request {
     size_t words;            /* out: words written to `frames` */
     uint32_t count;          /* out: frames */
     uint16_t stop;           /* out: why the walk, or the request, ended: enum uu_stop */
-    uint16_t doubt;          /* out: UU_DOUBT_*; 0: nothing is missing or uncertain below `stop` */
+    uint16_t doubt;          /* out: UU_DOUBT_*; 0: nothing is missing or uncertain below `stop`, but what
+                                UU_FRAME_OMITTED stands for */
     /* Or null. With `frames`: where each frame's CFA (canonical frame address) is written, one for each frame and at
        most `capacity` of them: the stack pointer of its caller when it returns. 0: it has none, as frames of languages,
        those that stand for others left out, and an outermost frame whose caller no unwind information describes. Such a
@@ -172,6 +174,9 @@ struct uu_request {
  * calls directly, which may be a leaf function of libc, such as memcpy(), or an address without code. All other faults
  * are the program's, and reach its handler: those of windows' functions, of what plugins call elsewhere, and of
  * handlers that interrupt this call.
+ *
+ * Of a stack of more than 4,160 frames, the 4,096 nearest the leaf and the 64 outermost are kept. Between them is one
+ * word UU_FRAME_OMITTED, which counts as one frame in `count` and `skip`; `stop` and `doubt` say nothing of it.
  *
  * There is no timer: a loop of a plugin or of a window's function ends only where it calls the host, after 4,194,304
  * calls of any of the host's functions in one walk. Each frame of emit_all() counts, and so does each KiB that is read
@@ -333,6 +338,9 @@ uint64_t uu_triggers_lost(void);
  * A stack overflow can be reported in threads with an alternate signal stack: the one that calls uu_report_crashes(),
  * and those that call uu_prepare_thread() (libuunwind-crash.so, which `uu run` preloads, does that in each thread).
  *
+ * A thread that crashes in a function that a walk calls (`frame` of a request, `deliver` of a client, `rule` of a
+ * window) cannot be walked once more: its native stack is captured, as by uu_capture().
+ *
  * A fault in the report itself ends it with what was written. Threads that crash at the same time wait; the first one
  * is reported, with the others' stacks. In the child of a fork everything stays as it is; exec(2) ends it. At most 16
  * reports are written in a process. What is not written within 20 seconds, or comes after two seconds in which the
@@ -344,25 +352,27 @@ uint64_t uu_triggers_lost(void);
  * goes on. */
 
 #define UU_CRASH_JSON 1u       /* JSON lines: objects with a "type": crash, registers, thread, frame (of the thread
-                                  before it), object, note, end. Addresses are strings. Otherwise text */
+                                  before it), object, note, end. Addresses are strings. docs/json.md has the fields.
+                                  Otherwise text */
 #define UU_CRASH_FIRST 2u      /* report before handlers of the program's are called: also faults that they mend */
 #define UU_CRASH_ONE_THREAD 4u /* only the thread that crashed */
 
 /* Reports crashes to `fd`, which the program keeps open: it is remembered by its device and inode, and where it is
  * another file's when a crash comes, nothing is written. -1: no reports any more. A later call replaces the
- * destination.
+ * destination, and takes signals again whose handlers the program has replaced meanwhile: the handler that is there now
+ * is called first from then on. It may call the library's one that it replaced. This is possible 8 times for a signal.
  *
  * Native frames are written with the exported function that they are in, if there is one (C++ names as the linker has
  * them), and as `object+address`, where `address` is the object's own, as for addr2line(1); it is a return address
  * in all but the first frame, and after a signal's: look up address - 1. Of more than 256 frames, the 192 nearest the
  * leaf and the 64 outermost are written.
  *
- * 0; -EINVAL: unknown flags; -EBADF: `fd` is not open for writing; -ENOMEM; -EBUSY: another thread is in this call;
- * -EIO: a handler cannot be installed. Thread-safe. Not async-signal-safe. */
+ * 0; -EINVAL: unknown flags; -EBADF: `fd` is not open for writing; -ENOMEM; -EBUSY: another thread is in this call, or
+ * a signal was taken 8 times; -EIO: a handler cannot be installed. Thread-safe. Not async-signal-safe. */
 int uu_report_crashes(int fd, uint32_t flags);
 
 /* As uu_report_crashes(), to the file `path`, in which each %p becomes the process id. It is made or appended to when a
- * crash comes, with mode 0600. -EINVAL also: `path` is null; -ENAMETOOLONG: it is longer than 4,000 bytes. */
+ * crash comes, with mode 0600. -EINVAL also: `path` is null or empty; -ENAMETOOLONG: it is longer than 4,000 bytes. */
 int uu_report_crashes_to(const char *path, uint32_t flags);
 
 /* Gives the calling thread an alternate signal stack of 64 KiB, unless it has one (sigaltstack(2)). When the thread has

@@ -23,6 +23,17 @@ extern "C" {
     fn dladdr(address: *const c_void, info: *mut DlInfo) -> c_int;
     fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+    fn __errno_location() -> *mut c_int;
+}
+
+/// Calls what opens files and allocates, and leaves the calling thread's errno as it was.
+pub fn keeping_errno<T>(call: impl FnOnce() -> T) -> T {
+    // SAFETY: the calling thread's errno.
+    let was = unsafe { *__errno_location() };
+    let result = call();
+    // SAFETY: as above.
+    unsafe { *__errno_location() = was };
+    result
 }
 
 const FILE: &CStr = c"uu/libuunwind-setup.so";
@@ -49,13 +60,13 @@ pub extern "C" fn uu_setup_with(flags: u32) -> c_int {
     if flags & !BY_ITSELF != 0 {
         return -EINVAL;
     }
-    match setup_process() {
+    keeping_errno(|| match setup_process() {
         // SAFETY: the symbol is a function of this type, which checks the table's build.
         Ok(found) => unsafe {
             core::mem::transmute::<*mut c_void, SetupProcess>(found)(&raw const uu_private_library_0, flags)
         },
         Err(error) => -error,
-    }
+    })
 }
 
 fn setup_process() -> Result<*mut c_void, Errno> {

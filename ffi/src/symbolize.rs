@@ -6,7 +6,7 @@
 use crate::describe::uu_describe;
 use crate::home;
 use crate::library::uu_private_library_0;
-use crate::setup::entry;
+use crate::setup::{entry, keeping_errno};
 use core::ffi::{c_int, c_void};
 use core::mem::transmute;
 use uunwind_core::errno::EINVAL;
@@ -15,24 +15,24 @@ use uunwind_stacks::symbol::{Free, Symbol, Symbolize, FREE, SYMBOLIZE};
 /// See `uu.h`.
 ///
 /// # Safety
-/// `frames` must be `words` frame words, or null with 0 of them; `symbols` null or a place for a pointer.
+/// `frames` must be null or `words` frame words; `symbols` null or a place for a pointer.
 #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
 pub unsafe extern "C" fn uu_symbolize(frames: *const u64, words: usize, symbols: *mut *const Symbol) -> c_int {
     if let Some(home) = home::elsewhere() {
         // SAFETY: passed on.
         return unsafe { (home.symbolize)(frames, words, symbols) };
     }
-    if symbols.is_null() || (frames.is_null() && words != 0) || !frames.is_aligned() {
+    if symbols.is_null() || frames.is_null() || !frames.is_aligned() {
         return -EINVAL;
     }
-    match entry(SYMBOLIZE) {
+    keeping_errno(|| match entry(SYMBOLIZE) {
         // SAFETY: the symbol is a function of this type, which checks the table's build; the arguments were checked.
         Ok(found) => unsafe {
             let symbolize = transmute::<*mut c_void, Symbolize>(found);
             symbolize(&raw const uu_private_library_0, uu_describe, frames, words, symbols)
         },
         Err(error) => -error,
-    }
+    })
 }
 
 /// See `uu.h`.
@@ -48,8 +48,10 @@ pub unsafe extern "C" fn uu_symbols_free(symbols: *const Symbol) {
     if symbols.is_null() {
         return;
     }
-    if let Ok(found) = entry(FREE) {
-        // SAFETY: the symbol is a function of this type, of the object that made the list.
-        unsafe { transmute::<*mut c_void, Free>(found)(symbols) }
-    }
+    keeping_errno(|| {
+        if let Ok(found) = entry(FREE) {
+            // SAFETY: the symbol is a function of this type, of the object that made the list.
+            unsafe { transmute::<*mut c_void, Free>(found)(symbols) }
+        }
+    });
 }

@@ -12,7 +12,12 @@ use uunwind_stacks::request::Request;
 use uunwind_stacks::walk::Whole;
 
 /// What the threads' handler asks.
-pub static HOST: Host = Host { handles_faults: crate::faults::handled, mend, chained: crate::faults::chained };
+pub static HOST: Host = Host {
+    handles_faults: crate::faults::handled,
+    mend,
+    chained: crate::faults::chained,
+    capture: crate::capture::uu_capture,
+};
 
 unsafe fn mend(ucontext: *mut u8) -> bool {
     // SAFETY: the caller passes a fault handler's context.

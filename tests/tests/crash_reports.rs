@@ -107,6 +107,50 @@ fn a_stack_overflow_is_reported_with_both_ends() {
     }
 }
 
+/// The thread cannot be walked once more: its native stack is captured.
+#[test]
+fn crashes_in_functions_that_a_walk_calls_have_their_stack() {
+    for (kind, stop, stack) in [
+        ("in-request", 1, &["crash_read", "of_request", "crash_in_request", "middle", "main"][..]),
+        ("in-client", 1, &["crash_read", "of_client", "crash_in_client", "middle", "main"]),
+        // The capture asks the window's function, too.
+        ("in-window", 60, &["crash_read", "of_window", "walks"]),
+    ] {
+        let out = crash(kind, &[]).expect_code(128 + SIGSEGV);
+        let report = Report::one(&out.stderr);
+        assert_eq!(functions(&report), stack, "{kind}: {}", out.text());
+        assert_eq!(report.crashed().head["stop"], stop, "{kind}: {}", out.text());
+    }
+}
+
+/// More frames than a walk keeps.
+#[test]
+fn deep_stacks_have_their_true_numbers() {
+    let middle = 1 + 10_001;
+    let out = crash("deep", &[]).expect_code(128 + SIGSEGV);
+    let report = Report::one(&out.stderr);
+    let thread = report.crashed();
+    let symbols = Symbols::of(program());
+    let found = thread.frames.iter().find(|frame| symbols.names(frame).iter().any(|name| name == "middle"));
+    assert_eq!(found.expect("middle")["index"], middle);
+    let count = thread.head["frames"].as_u64().expect("a number");
+    assert!(count > middle + 1, "{}", thread.head);
+    assert_eq!(thread.frames.last().expect("frames")["index"], count - 1);
+    let omitted: Vec<_> = thread.frames.iter().filter(|frame| frame["kind"] == "omitted").collect();
+    assert_eq!((omitted.len(), thread.frames.len()), (1, 192 + 1 + 64));
+    assert_eq!((&omitted[0]["frames"], &omitted[0]["index"]), (&(count - 256).into(), &192.into()));
+    assert_eq!(omitted[0]["tid"], thread.head["tid"]);
+    let doubt = "an object was not seen by uu_setup(): frames of a language may be missing";
+    assert_eq!(thread.head["doubt"], doubt);
+    let text = crash("deep", &["2", "0"]).expect_code(128 + SIGSEGV).stderr;
+    for part in
+        [format!("crashed: {count} frames, complete; {doubt}\n"), format!("\n  ... {} frames left out\n", count - 256)]
+    {
+        assert!(text.contains(&part), "{part}: {text}");
+    }
+    assert!(text.contains(&format!("\n  #{} 0x", count - 64)), "{text}");
+}
+
 #[test]
 fn damaged_stacks_are_reported_as_far_as_they_go() {
     for (kind, signal, first) in
@@ -214,6 +258,38 @@ fn handlers_that_give_up_are_followed_by_a_report() {
     assert_eq!(functions(&Report::one(&out.stderr)), ["crash_read", "middle", "main"], "{}", out.text());
 }
 
+/// `uu_report_crashes()` once more, after the program has put a handler of its own in front of the library's.
+#[test]
+fn signals_are_taken_again() {
+    for kind in [
+        "again-gives-up",
+        "again-chains",
+        "again-chains-twice",
+        "again-circle",
+        "again-restores",
+        "again-default",
+        "again-off",
+    ] {
+        for flags in ["1", "3"] {
+            // A handler that repeats the signal after the report asks for another one.
+            if kind == "again-restores" && flags == "3" {
+                continue;
+            }
+            let out = crash(kind, &["2", flags]);
+            assert_eq!(out.code(), 128 + SIGSEGV, "{kind} {flags}: {}", out.text());
+            let mut found = functions(&Report::one(&out.stderr));
+            found.retain(|name| name != "restore");
+            assert_eq!(found, ["crash_read", "middle", "main"], "{kind} {flags}: {}", out.text());
+        }
+    }
+    for kind in ["no-again-mend", "no-again-mend-chained"] {
+        let out = crash(kind, &[]);
+        assert_eq!((out.code(), &*out.stderr), (0, ""), "{kind}: {}", out.text());
+    }
+    let out = crash("again-chains-often", &[]).expect_code(3);
+    assert_eq!((&*out.stdout, &*out.stderr), ("install: -16\n", ""), "{}", out.text());
+}
+
 #[test]
 fn destinations_that_cannot_be_written_change_nothing() {
     for kind in ["closed", "broken-pipe", "off"] {
@@ -225,7 +301,7 @@ fn destinations_that_cannot_be_written_change_nothing() {
     let out = crash("reused", &["2", "1", other.to_str().expect("UTF-8")]);
     assert_eq!(out.code(), 128 + SIGSEGV, "{}", out.text());
     assert_eq!(std::fs::read_to_string(&other).expect("it was made"), "", "another file has the number by now");
-    assert_eq!(crash("refused", &[]).stdout, "-9 -9 -9 -22 -22 0\n");
+    assert_eq!(crash("refused", &[]).stdout, "-9 -9 -9 -22 -22 -22 0\n");
 }
 
 /// Who reads the report may have stopped: the process ends all the same, by its signal.

@@ -29,7 +29,7 @@ fn run(name: &str, options: &[&str]) -> String {
     out
 }
 
-const WHOLE: &str = "made tables\nagain the same\nafter 1\n";
+const WHOLE: &str = "errno 77\nmade tables\nagain the same\nafter 1\n";
 
 #[test]
 fn code_without_an_index_is_walked() {

@@ -28,6 +28,8 @@ pub struct Host {
     /// Where the handler at this address is the library's own of faults (`uu_handle_faults`): the handler that it calls
     /// for this signal, or 0 (SIG_DFL) or 1 (SIG_IGN). `None`: it is another one.
     pub chained: fn(signal: core::ffi::c_int, handler: usize) -> Option<usize>,
+    /// `uu_capture`: the native stack of an interrupted context, also inside a walk.
+    pub capture: unsafe extern "C" fn(*mut u64, usize, *const u8, *mut u16) -> usize,
 }
 
 static HOST: AtomicPtr<Host> = AtomicPtr::new(core::ptr::null_mut());

@@ -100,15 +100,43 @@ pub struct SigInfo {
     pub first: u64,
     /// The value that came with it (`si_value`).
     pub value: u64,
-    rest: [u64; 12],
+    rest: [u64; 11],
+    /// Used by the kernel for none of the signals here.
+    last: u64,
 }
 
 const _: () = assert!(size_of::<SigInfo>() == 128);
 
 impl SigInfo {
+    /// Above the bits of [`SigInfo::marks`].
+    const MARKED: u64 = 0x0075_7563_7261_7368;
+
+    /// Marks that a handler left, for those that are called with the same siginfo inside it; 0: none.
+    pub fn marks(&self) -> u8 {
+        if self.last >> 8 == Self::MARKED {
+            self.last as u8
+        } else {
+            0
+        }
+    }
+
+    /// Leaves these marks.
+    pub fn mark(&mut self, marks: u8) {
+        self.last = if marks == 0 { 0 } else { Self::MARKED << 8 | u64::from(marks) };
+    }
+
     /// A signal that this process sends to itself.
     pub fn own(signal: c_int, code: c_int) -> SigInfo {
-        SigInfo { signo: signal, errno: 0, code, pad: 0, first: u64::from(syscall::getpid()), value: 0, rest: [0; 12] }
+        SigInfo {
+            signo: signal,
+            errno: 0,
+            code,
+            pad: 0,
+            first: u64::from(syscall::getpid()),
+            value: 0,
+            rest: [0; 11],
+            last: 0,
+        }
     }
 }
 

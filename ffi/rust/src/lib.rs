@@ -30,7 +30,7 @@
 //!
 //! Once [`load`] has succeeded, these are async-signal-safe:
 //!
-//! * [`native`] and [`native_interrupted`] (up to 4 KiB of stack);
+//! * [`native`] and [`native_interrupted`] (up to 7 KiB of stack);
 //! * [`Walk::each`] and [`Walk::each_interrupted`] (8 KiB, and what their functions need);
 //! * [`Client::trigger`] (8 KiB, what clients need, and the kernel's signal frame);
 //! * [`steps`], [`Step`] and [`Step::describe`], whose result has 1.7 KiB;

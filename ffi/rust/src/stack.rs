@@ -31,7 +31,7 @@ pub struct Captured {
 /// Captures the native stack of the calling thread into `frames`, leaf first: one word for each frame, two for a frame
 /// in a window (`UU_FRAME_*` of `uu.h`); [`steps`](crate::steps) has the frames. Allocates nothing and takes no lock:
 /// async-signal-safe once [`load`](crate::load) has succeeded. `None`: it has not. The first frame is the caller. Needs
-/// up to 4 KiB of stack.
+/// up to 7 KiB of stack.
 ///
 /// ```
 /// uunwind::load()?;
@@ -77,7 +77,7 @@ pub fn native(frames: &mut [u64]) -> Option<Captured> {
 ///
 /// # Safety
 /// `ucontext` must be the third argument of a signal handler that the kernel has entered on this thread and that is
-/// still running. There must be 4 KiB of stack.
+/// still running. There must be 7 KiB of stack.
 pub unsafe fn native_interrupted(frames: &mut [u64], ucontext: *const c_void) -> Option<Captured> {
     // SAFETY: the caller's.
     unsafe { captured(frames, ucontext) }

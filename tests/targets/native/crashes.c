@@ -65,6 +65,14 @@ STAYS int crash_overflow(int n) {
     room[n & 1023] = 1;
     return crash_overflow(n + 1) + room[n & 1023];
 }
+STAYS int crash_deep(int n) {
+    if (n == 0)
+        crash_read();
+    else
+        zero = crash_deep(n - 1);
+    AFTER;
+    return 1;
+}
 STAYS void crash_smash(void) {
     volatile uint64_t here[1];
     for (int i = 0; i < 64; i++)
@@ -91,6 +99,53 @@ static void handler_crash(int signal) {
 STAYS void crash_handler(void) {
     signal(SIGUSR1, handler_crash);
     raise(SIGUSR1);
+    AFTER;
+}
+/* Inside a walk, in functions that it calls. */
+static int of_request(void *user, const uint64_t *words, size_t count) {
+    (void)user, (void)words, (void)count;
+    crash_read();
+    return 0;
+}
+STAYS void crash_in_request(void) {
+    struct uu_request request = {.size = sizeof request, .frame = of_request};
+    zero = uu_walk(&request);
+    AFTER;
+}
+static void of_client(void *user, const struct uu_delivery *delivery) {
+    (void)user, (void)delivery;
+    crash_read();
+    AFTER;
+}
+STAYS void crash_in_client(void) {
+    zero = (int)uu_trigger(uu_client_register(of_client, 0));
+    AFTER;
+}
+static uint32_t of_window(void *user, uint64_t pc, struct uu_rule *rule) {
+    (void)user, (void)pc, (void)rule;
+    crash_read();
+    AFTER;
+    return 0;
+}
+static void walks(void) {
+    struct uu_request request = {.size = sizeof request};
+    zero = uu_walk(&request);
+    AFTER;
+}
+STAYS void crash_in_window(void) {
+    /* sub $8, %rsp; call *%rdi; add $8, %rsp; ret */
+    static const unsigned char calls[] = {0x48, 0x83, 0xec, 8, 0xff, 0xd7, 0x48, 0x83, 0xc4, 8, 0xc3};
+    void *text = mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memcpy(text, calls, sizeof calls);
+    struct uu_window window = {
+        .size = sizeof window, .kind = UU_WINDOW_RULE, .text = text, .text_len = 16, .rule = of_window};
+    if (uu_register_window(&window) != 0)
+        exit(10);
+    union {
+        void *object;
+        void (*function)(void (*)(void));
+    } through = {text};
+    through.function(walks);
     AFTER;
 }
 STAYS void crash_unreadable(void) {
@@ -172,7 +227,7 @@ STAYS void no_ignored(void) { raise(SIGSEGV); handled = 3; }
 static void before_install(void) {
     if (is("no-jump")) set(SIGSEGV, jump_out, 0);
     if (is("no-skip")) set(SIGSEGV, skip_it, SA_SIGINFO);
-    if (is("no-mend")) set(SIGSEGV, mend_page, SA_SIGINFO | SA_NODEFER);
+    if (is("no-mend") || is("no-again-mend-chained")) set(SIGSEGV, mend_page, SA_SIGINFO | SA_NODEFER);
     if (is("no-nested")) set(SIGSEGV, mend_in_two, SA_SIGINFO | SA_NODEFER);
     if (is("no-first-jump")) set(SIGSEGV, jump_out, SA_ONSTACK);
     if (is("no-unblocked") || is("handled")) {
@@ -186,7 +241,26 @@ static void before_install(void) {
     if (is("once")) set(SIGSEGV, mend_page, SA_SIGINFO | SA_RESETHAND), page = (char *)1;
     if (is("leaves") || is("leaves-reported")) set(SIGSEGV, leave, 0);
 }
+/* Takes the signal in front of the library, which takes it again. "circle": the handler calls the library's, which
+   calls it. */
+static void install(void);
+static void take_again(void) {
+    if (is("again-gives-up")) set(SIGSEGV, give_up, 0);
+    if (strstr(kind, "again-chains") || is("again-circle")) set(SIGSEGV, chain, SA_SIGINFO);
+    if (is("no-again-mend-chained")) set(SIGSEGV, chain, SA_SIGINFO | SA_NODEFER);
+    if (is("again-restores")) set(SIGSEGV, restore, SA_NODEFER);
+    if (is("no-again-mend")) set(SIGSEGV, mend_page, SA_SIGINFO | SA_NODEFER);
+    if (is("again-off") && uu_report_crashes(-1, 0)) exit(5);
+    if (is("again-default") || is("again-off")) set(SIGSEGV, SIG_DFL, 0);
+    install();
+    if (is("again-circle")) set(SIGSEGV, chain, SA_SIGINFO);
+}
 static void after_install(void) {
+    if (strstr(kind, "again-")) take_again();
+    /* Dispositions that call nobody count once. */
+    for (int i = 0; is("again-default") && i < 20; i++) take_again();
+    if (is("again-chains-twice")) take_again();
+    for (int i = 0; is("again-chains-often") && i < 20; i++) take_again();
     if (is("chains")) set(SIGSEGV, chain, SA_SIGINFO);
     if (is("restores")) set(SIGSEGV, restore, SA_NODEFER);
 }
@@ -198,11 +272,15 @@ static const struct { const char *kind; void (*crash)(void); } CRASHES[] = {
     {"load", crash_load}, {"handler", crash_handler}, {"unreadable", crash_unreadable}, {"no-jump", no_jump},
     {"no-skip", no_skip}, {"no-mend", no_mend}, {"no-unblocked", no_mend}, {"no-nested", no_nested},
     {"no-first-jump", no_first_jump}, {"no-ignored", no_ignored},
+    {"in-request", crash_in_request}, {"in-client", crash_in_client}, {"in-window", crash_in_window},
+    {"no-again-mend", no_mend}, {"no-again-mend-chained", no_mend},
 };
 
 STAYS int middle(void) {
     if (is("overflow") || is("overflow-thread"))
         zero = crash_overflow(0);
+    if (is("deep"))
+        zero = crash_deep(10000);
     for (unsigned i = 0; i < sizeof CRASHES / sizeof *CRASHES; i++)
         if (is(CRASHES[i].kind)) {
             CRASHES[i].crash();
@@ -345,8 +423,9 @@ int main(int argc, char **argv) {
         close(closed);
         if (pipe(pair))
             return 2;
-        printf("%d %d %d %d %d %d\n", uu_report_crashes(closed, 0), uu_report_crashes(pair[0], 0), uu_report_crashes(-2, 0),
-               uu_report_crashes(2, 1u << 31), uu_report_crashes_to(0, 0), uu_report_crashes(-1, 0));
+        printf("%d %d %d %d %d %d %d\n", uu_report_crashes(closed, 0), uu_report_crashes(pair[0], 0),
+               uu_report_crashes(-2, 0), uu_report_crashes(2, 1u << 31), uu_report_crashes_to(0, 0), uu_report_crashes_to("", 0),
+               uu_report_crashes(-1, 0));
         return 0;
     }
     before_install();
@@ -423,5 +502,5 @@ int main(int argc, char **argv) {
     }
     int result = middle();
     AFTER;
-    return strncmp(kind, "no-", 3) == 0 && handled == 3 ? 0 : result;
+    return strncmp(kind, "no-", 3) == 0 && (handled == 3 || is("no-again-mend-chained")) ? 0 : result;
 }

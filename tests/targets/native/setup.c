@@ -2,6 +2,7 @@
    without an index of .eh_frame, or with .debug_frame only. The chain is known. */
 #include "uu.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,8 +44,10 @@ static int whole(void) {
 
 int main(void) {
     int before = whole();
+    errno = 77;
     int made = uu_setup();
-    printf("before %d\n", before);
+    int error = errno;
+    printf("before %d\nerrno %d\n", before, error);
     printf("made %s\n", made >= 2 ? "tables" : "too few");
     printf("again %s\n", uu_setup() == made ? "the same" : "another number");
     printf("after %d\n", whole());

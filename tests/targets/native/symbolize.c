@@ -73,17 +73,19 @@ static int refusals(void) {
     const struct uu_symbol *symbols = (const void *)8;
     uint64_t none = 0, semantic = (uint64_t)UU_FRAME_SEMANTIC << 56, native = (uint64_t)UU_FRAME_NATIVE << 56 | 0x10;
     int failed = 0;
+    errno = 77;
     failed |= uu_symbolize(0, 1, &symbols) != -EINVAL || uu_symbolize(&native, 1, 0) != -EINVAL;
     failed |= uu_symbolize((const uint64_t *)((const char *)frames + 4), 1, &symbols) != -EINVAL;
     failed |= uu_symbolize(&none, 1, &symbols) != -EINVAL || uu_symbolize(&semantic, 1, &symbols) != -EINVAL;
+    failed |= uu_symbolize(0, 0, &symbols) != -EINVAL;
     failed |= symbols != (const void *)8;
-    failed |= uu_symbolize(0, 0, &symbols) != 0 || symbols;
+    failed |= uu_symbolize(&native, 0, &symbols) != 0 || symbols;
     /* An address in no object: a symbol without words. */
     failed |= uu_symbolize(&native, 1, &symbols) != 1 || !symbols || symbols->next || *symbols->function ||
               *symbols->object || symbols->address != 0x10;
     uu_symbols_free(symbols);
     uu_symbols_free(0);
-    return failed;
+    return failed || errno != 77;
 }
 
 int main(int argc, char **argv) {

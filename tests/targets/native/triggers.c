@@ -306,9 +306,11 @@ static void refused(void) {
         CHECK(setrlimit(RLIMIT_SIGPENDING, &had) == 0);
         CHECK(in_asks(one.client) != 0 && one.calls == before + 1);
         struct sigaction was, other = {.sa_handler = SIG_IGN};
-        sigaction(uu_thread_signal(0), &other, &was);
+        int signal = uu_thread_signal(0);
+        sigaction(signal, &other, &was);
+        CHECK(uu_thread_signal(0) == -EBUSY && uu_client_register(deliver, &one) == -EBUSY);
         CHECK(in_asks(one.client) == 0 && one.calls == before + 1);
-        sigaction(uu_thread_signal(0), &was, 0);
+        sigaction(signal, &was, 0);
         CHECK(in_asks(one.client) != 0 && one.calls == before + 2);
         _exit(0);
     }

@@ -247,6 +247,7 @@ static void own_use_of_the_signal(void) {
     /* It takes the signal away: nothing of the library's arrives there. */
     CHECK(sigaction(mine, &action, 0) == 0);
     CHECK(uu_walk_thread(w.tid, &r, LONG) == -EBUSY && theirs == 2 && uu_thread_signal(mine) == -EBUSY);
+    CHECK(uu_thread_signal(0) == -EBUSY);
     struct uu_thread threads[2];
     CHECK(uu_walk_all(&r, threads, 2, LONG) == 2 && threads[0].error == 0 && threads[1].error == -EBUSY);
     CHECK(uu_thread_signal(SIGRTMIN + 4) == SIGRTMIN + 4);

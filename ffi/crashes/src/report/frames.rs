@@ -11,8 +11,8 @@ use uunwind_stacks::describe::{describe, FrameInfo, BY_FRAME_POINTER, EXACT, INT
 use uunwind_stacks::walk::Whole;
 
 /// Frames of a thread that are written: those nearest the leaf, and the outermost ones.
-const INNER: usize = 192;
-const OUTER: usize = 64;
+const INNER: u64 = 192;
+const OUTER: u64 = 64;
 /// Objects that are listed.
 const OBJECTS: usize = 512;
 
@@ -55,7 +55,7 @@ pub struct Printer<'p, 'r> {
 impl Printer<'_, '_> {
     /// A thread and its stack.
     pub fn thread(&mut self, tid: u32, crashed: bool, whole: &Whole<'_>) {
-        let count = frames(whole.frames).count();
+        let count = frames(whole.frames).map(stands_for).sum();
         let name = status::name(tid);
         let doubts = doubts(whole);
         if self.json {
@@ -66,17 +66,24 @@ impl Printer<'_, '_> {
             self.out.with_text("doubt", doubts.as_bytes()).end();
         } else {
             self.head(tid, &name, crashed);
-            self.out.number(count as u64).text(" frames, ").text(whole.stop.text()).text(doubts).text("\n");
+            self.out.number(count).text(" frames, ").text(whole.stop.text());
+            self.out.text(if doubts.is_empty() { "" } else { "; " }).text(doubts).text("\n");
         }
-        let left_out = count.saturating_sub(INNER + OUTER);
-        for (index, frame) in frames(whole.frames).enumerate() {
-            if left_out > 0 && index == INNER {
-                self.omitted(left_out as u64);
-            }
-            if left_out == 0 || index < INNER || index >= INNER + left_out {
+        // Of the frames between, those that the walk left out already have one word.
+        let (mut index, mut left_out) = (0, 0);
+        for frame in frames(whole.frames) {
+            let frames = stands_for(frame);
+            let is_between = index >= INNER && index < count.saturating_sub(OUTER);
+            if is_omitted(frame) || is_between {
+                left_out += frames;
+            } else {
+                self.omitted(tid, index, left_out);
+                left_out = 0;
                 self.frame(tid, index, frame);
             }
+            index += frames;
         }
+        self.omitted(tid, index, left_out);
         self.out.flush();
     }
 
@@ -108,21 +115,22 @@ impl Printer<'_, '_> {
         self.out.text(if crashed { ", crashed: " } else { ": " });
     }
 
-    fn omitted(&mut self, frames: u64) {
+    /// Says that the `frames` before the one with this index are not written, unless there is none.
+    fn omitted(&mut self, tid: u32, index: u64, frames: u64) {
+        if frames == 0 {
+            return;
+        }
         if self.json {
-            self.out.begin("frame").with_text("kind", b"omitted").with("frames", frames as i64).end();
+            self.out.begin("frame").with("tid", tid.into()).with("index", index.saturating_sub(frames) as i64);
+            self.out.with_text("kind", b"omitted").with("frames", frames as i64).end();
         } else {
             self.out.text("  ... ").number(frames).text(" frames left out\n");
         }
     }
 
-    fn frame(&mut self, tid: u32, index: usize, words: &[u64]) {
+    fn frame(&mut self, tid: u32, index: u64, words: &[u64]) {
         let mut info = FrameInfo::EMPTY;
         if describe(words, &mut info, self.reader).is_none() {
-            return;
-        }
-        if info.kind == u32::from(KIND_OMITTED) {
-            self.omitted(info.omitted.into());
             return;
         }
         if info.file_address != 0 {
@@ -139,7 +147,7 @@ impl Printer<'_, '_> {
         }
     }
 
-    fn frame_json(&mut self, tid: u32, index: usize, info: &FrameInfo, name: Option<&Name>) {
+    fn frame_json(&mut self, tid: u32, index: u64, info: &FrameInfo, name: Option<&Name>) {
         let out = &mut *self.out;
         out.begin("frame").with("tid", tid.into()).with("index", index as i64);
         let (function, file) = (until_nul(&info.function), until_nul(&info.file));
@@ -166,10 +174,10 @@ impl Printer<'_, '_> {
         out.end();
     }
 
-    fn frame_text(&mut self, index: usize, info: &FrameInfo, name: Option<&Name>) {
+    fn frame_text(&mut self, index: u64, info: &FrameInfo, name: Option<&Name>) {
         let out = &mut *self.out;
         let (function, file) = (until_nul(&info.function), until_nul(&info.file));
-        out.text("  #").number(index as u64).text(" ");
+        out.text("  #").number(index).text(" ");
         if info.kind == u32::from(KIND_SEMANTIC) {
             out.foreign(until_nul(&info.language)).text(" ").foreign(function);
             out.text(" (").foreign(file).text(":").number(info.line.into()).text(")\n");
@@ -249,14 +257,29 @@ fn frames(words: &[u64]) -> impl Iterator<Item = &[u64]> {
     })
 }
 
+/// Whether this is the word of frames that the walk left out.
+fn is_omitted(frame: &[u64]) -> bool {
+    frame.first().is_some_and(|word| word >> 56 & 15 == u64::from(KIND_OMITTED))
+}
+
+/// How many frames this one is.
+fn stands_for(frame: &[u64]) -> u64 {
+    let left_out = frame.first().map_or(0, |word| u64::from(*word as u32));
+    if is_omitted(frame) {
+        left_out
+    } else {
+        1
+    }
+}
+
 /// What may be missing in a stack.
 fn doubts(whole: &Whole<'_>) -> &'static str {
     if whole.desync {
-        "; frames of a language are missing or uncertain"
+        "frames of a language are missing or uncertain"
     } else if whole.result & RESULT_FACTS_PENDING != 0 {
-        "; an object was not seen by uu_setup(): frames of a language may be missing"
+        "an object was not seen by uu_setup(): frames of a language may be missing"
     } else if whole.result & RESULT_PLUGIN_NOT_CALLED != 0 {
-        "; a plugin was not called: frames of a language may be missing"
+        "a plugin was not called: frames of a language may be missing"
     } else {
         ""
     }

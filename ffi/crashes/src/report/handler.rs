@@ -14,10 +14,12 @@
 //! siginfo: it arrives when this handler returns, in the context of the crash, so that a core dump has that.
 //!
 //! A handler that was installed after ours comes first, and calls ours, or restores it and repeats the signal. While it
-//! is installed, it would get the faults of guarded reads, so the report's reads are probed.
+//! is installed, it would get the faults of guarded reads, so the report's reads are probed. Where the signals are
+//! taken once more, another one of our entries calls it, and a mark in the siginfo ends circles.
 
-use super::{flags, init, install, stacks, write};
-use crate::signals::{self, Action, SigInfo, DEFAULT, IGNORE, SA_NODEFER, SA_ONSTACK, SA_RESETHAND};
+use super::install::LEVELS;
+use super::{flags, init, install, native, stacks, write};
+use crate::signals::{self, Action, Handler, SigInfo, DEFAULT, IGNORE, SA_NODEFER, SA_ONSTACK, SA_RESETHAND};
 use crate::system;
 use crate::threads::Deadline;
 use core::ffi::{c_int, c_void};
@@ -60,14 +62,24 @@ pub struct Crash {
     pub ucontext: *mut u8,
 }
 
-/// The disposition that our handler needs.
-pub fn action() -> Action {
-    Action::new(entry, OTHERS, SA_NODEFER | SA_ONSTACK)
+/// Our handlers of a signal, one for each time that it is taken: where a program has put a handler of its own before
+/// one of ours, the next one calls that. It may call or restore the one that it replaced, whose turn ends there.
+static ENTRIES: [Handler; LEVELS] =
+    [entry::<0>, entry::<1>, entry::<2>, entry::<3>, entry::<4>, entry::<5>, entry::<6>, entry::<7>];
+
+/// The disposition that our handler of this level needs.
+pub fn action(level: usize) -> Option<Action> {
+    ENTRIES.get(level).map(|entry| Action::new(*entry, OTHERS, SA_NODEFER | SA_ONSTACK))
 }
 
-/// Whether it is our handler.
-pub fn is_ours(action: &Action) -> bool {
-    action.handler == entry as *const () as usize
+/// The level of a handler, if it is one of ours.
+pub fn level_of(handler: usize) -> Option<usize> {
+    ENTRIES.iter().position(|entry| *entry as usize == handler)
+}
+
+/// Whether it is one of our handlers.
+fn is_ours(action: &Action) -> bool {
+    level_of(action.handler).is_some()
 }
 
 fn own() -> u64 {
@@ -85,16 +97,19 @@ fn without_alignment_checks() {
     }
 }
 
-unsafe extern "C" fn entry(signal: c_int, info: *mut SigInfo, ucontext: *mut c_void) {
+unsafe extern "C" fn entry<const LEVEL: usize>(signal: c_int, info: *mut SigInfo, ucontext: *mut c_void) {
     without_alignment_checks();
     // SAFETY: passed on.
-    unsafe { handler(signal, info, ucontext) };
+    unsafe { handler(LEVEL, signal, info, ucontext) };
 }
 
 #[inline(never)]
-unsafe fn handler(signal: c_int, info: *mut SigInfo, ucontext: *mut c_void) {
+unsafe fn handler(level: usize, signal: c_int, info: *mut SigInfo, ucontext: *mut c_void) {
     // SAFETY: the kernel's siginfo.
-    let crash = Crash { signal, info: unsafe { *info }, ucontext: ucontext.cast() };
+    let mut crash = Crash { signal, info: unsafe { *info }, ucontext: ucontext.cast() };
+    // Handlers of ours inside which this one is called, by the program's.
+    let outer = crash.info.marks();
+    crash.info.mark(0);
     let sent = crash.info.code <= 0;
     // SAFETY: the context of a fault in this thread.
     if !sent && RAISED.contains(&signal) && crate::host().is_some_and(|host| unsafe { (host.mend)(ucontext.cast()) }) {
@@ -104,7 +119,10 @@ unsafe fn handler(signal: c_int, info: *mut SigInfo, ucontext: *mut c_void) {
         in_report(&crash);
         return;
     }
-    let before = install::before(signal);
+    // Once more at the same level: the program's handlers call ours in a circle, which ends here.
+    let before = if outer & 1 << level == 0 { install::before(signal, level) } else { Action::DEFAULT };
+    let first = install::flags() & flags::FIRST != 0;
+    let reported = first && outer != 0;
     let chained = crate::host().and_then(|host| (host.chained)(signal, before.handler));
     match chained.unwrap_or(before.handler) {
         IGNORE if sent => {}
@@ -116,23 +134,33 @@ unsafe fn handler(signal: c_int, info: *mut SigInfo, ucontext: *mut c_void) {
             }
         }
         DEFAULT | IGNORE => {
-            report(&crash);
+            if !reported {
+                report(&crash);
+            }
             die(&crash);
         }
         _ => {
-            let first = install::flags() & flags::FIRST != 0;
-            if first {
+            if first && !reported {
                 report(&crash);
                 release();
             }
+            let installed = signals::action(signal).map_or(DEFAULT, |now| now.handler);
             // SAFETY: the kernel's arguments.
-            let gave_up = unsafe { ask(&before, &crash, info) };
-            if gave_up && !first {
+            let gave_up = unsafe { ask(&before, (level, outer), installed, &crash, info) };
+            if OWNER.load(Ordering::Acquire) == own() {
+                // It called an earlier handler of ours, which has reported the crash.
+                die(&crash);
+                return;
+            }
+            let now = gave_up.then(|| signals::action(signal)).flatten();
+            // An earlier handler of ours, which it restored, makes the report itself.
+            let restored = now.is_some_and(|now| now.handler != installed && is_ours(&now));
+            if gave_up && !first && !restored {
                 report(&crash);
             }
-            match gave_up.then(|| signals::action(signal)).flatten() {
+            match now {
                 // What it put in our place comes next.
-                Some(now) if now.handler > IGNORE && !is_ours(&now) => {
+                Some(now) if now.handler > IGNORE && now.handler != installed => {
                     release();
                     repeat(&crash);
                 }
@@ -143,22 +171,34 @@ unsafe fn handler(signal: c_int, info: *mut SigInfo, ucontext: *mut c_void) {
     }
 }
 
-/// Calls who handled the signal before. True: it gave up. If it sent the signal again, that one is taken back.
+/// Calls who handled the signal before our handler of this level, which is called inside those of the levels `outer`.
+/// `installed`: the handler that the kernel calls. True: it gave up. If it sent the signal again, that one is taken
+/// back.
 ///
 /// # Safety
 /// The arguments must be the handler's.
-unsafe fn ask(before: &Action, crash: &Crash, info: *mut SigInfo) -> bool {
+unsafe fn ask(
+    before: &Action,
+    (level, outer): (usize, u8),
+    installed: usize,
+    crash: &Crash,
+    info: *mut SigInfo,
+) -> bool {
     let bit = signals::bit(crash.signal);
     // SAFETY: the kernel's context.
     let interrupted = unsafe { crash.ucontext.add(UCONTEXT_SIGMASK as usize).cast::<u64>().read() };
     if before.flags & SA_RESETHAND != 0 {
-        install::spend(crash.signal);
+        install::spend(crash.signal, level);
     }
     let ours = signals::set_mask(before.blocks(crash.signal, interrupted));
-    // SAFETY: the program's handler, with the kernel's arguments.
-    unsafe { before.call(crash.signal, info, crash.ucontext.cast()) };
+    // SAFETY: the program's handler, with the kernel's arguments, which lie on this thread's stack.
+    unsafe {
+        (*info).mark(outer | 1 << level);
+        before.call(crash.signal, info, crash.ucontext.cast());
+        (*info).mark(outer);
+    }
     let repeated = signals::pending() & bit != 0;
-    let replaced = signals::action(crash.signal).is_none_or(|now| !is_ours(&now));
+    let replaced = signals::action(crash.signal).is_none_or(|now| now.handler != installed);
     if repeated {
         signals::drop_pending(bit);
     }
@@ -169,6 +209,10 @@ unsafe fn ask(before: &Action, crash: &Crash, info: *mut SigInfo) -> bool {
 /// A fault in the report of this thread, which ends it. A signal that was sent meanwhile is dropped: the process ends.
 fn in_report(crash: &Crash) {
     if crash.info.code <= 0 && RECOVERY.is_armed() {
+        return;
+    }
+    // SAFETY: as below, of the capture that this thread may be in.
+    if unsafe { native::RECOVERY.redirect(crash.ucontext, u64::from(StopReason::Fault.number()), |_| false) } {
         return;
     }
     // SAFETY: the context of a fault in this thread, which is in the protected call if that is armed.

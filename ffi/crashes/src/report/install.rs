@@ -1,7 +1,7 @@
-//! The signals of crashes are taken over, once for a process; where reports go may change.
+//! The signals of crashes are taken over, again where the program has taken them since; where reports go may change.
 
 use super::{destination, flags, handler, stacks};
-use crate::signals::{self, Action};
+use crate::signals::{self, Action, IGNORE};
 use crate::threads;
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, CStr};
@@ -24,15 +24,18 @@ const SIGNALS: [c_int; 7] = [
 static INSTALLING: AtomicU32 = AtomicU32::new(0);
 /// A sum of `flags::*`.
 static FLAGS: AtomicU32 = AtomicU32::new(0);
-/// Signals that have an entry in `BEFORE`.
-static INSTALLED: AtomicU64 = AtomicU64::new(0);
+/// How often a signal can be taken: each time that the program had put a handler before ours takes one. At most the
+/// bits of `SigInfo::marks`.
+pub const LEVELS: usize = 8;
+/// Signals that have an entry in `BEFORE`, for each level.
+static INSTALLED: [AtomicU64; LEVELS] = [const { AtomicU64::new(0) }; LEVELS];
 /// Signals whose entry was a handler for one time (SA_RESETHAND) that was called.
-static SPENT: AtomicU64 = AtomicU64::new(0);
+static SPENT: [AtomicU64; LEVELS] = [const { AtomicU64::new(0) }; LEVELS];
 
-struct Before(UnsafeCell<[Action; signals::LAST]>);
+struct Before(UnsafeCell<[[Action; SIGNALS.len()]; LEVELS]>);
 // SAFETY: an entry is written once, by the holder of INSTALLING, before its bit in INSTALLED is set; then only read.
 unsafe impl Sync for Before {}
-static BEFORE: Before = Before(UnsafeCell::new([Action::DEFAULT; signals::LAST]));
+static BEFORE: Before = Before(UnsafeCell::new([[Action::DEFAULT; SIGNALS.len()]; LEVELS]));
 
 /// The flags of the last call.
 pub fn flags() -> u32 {
@@ -40,18 +43,21 @@ pub fn flags() -> u32 {
 }
 
 /// Reports crashes to a file descriptor; -1: no more. Errors: `EINVAL`: unknown flags; `EBADF`: no open file, or one
-/// that cannot be written; `EBUSY`: another thread is in this call; `ENOMEM`; `EIO`: a handler cannot be installed. Not
-/// for handlers.
+/// that cannot be written; `EBUSY`: another thread is in this call, or the program has put handlers before ours
+/// `LEVELS` times; `ENOMEM`; `EIO`: a handler cannot be installed. Not for handlers.
 pub fn report(fd: c_int, flags: u32) -> Result<(), Errno> {
-    begin(flags, || destination::set_fd(fd))
+    begin(flags, fd != -1, || destination::set_fd(fd))
 }
 
-/// As [`report`], to the file with this path, which is opened when a crash comes.
+/// As [`report`], to the file with this path, which is opened when a crash comes. `EINVAL` also: it is empty.
 pub fn report_to(path: &CStr, flags: u32) -> Result<(), Errno> {
-    begin(flags, || destination::set_path(path))
+    if path.is_empty() {
+        return Err(EINVAL);
+    }
+    begin(flags, true, || destination::set_path(path))
 }
 
-fn begin(flags: u32, set: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+fn begin(flags: u32, on: bool, set: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
     if flags & !flags::DEFINED != 0 {
         return Err(EINVAL);
     }
@@ -67,41 +73,73 @@ fn begin(flags: u32, set: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errn
         // Where there is no free signal, the report has the crashed thread only, and says so.
         let _ = threads::prepare();
         let _ = stacks::prepare_thread();
-        SIGNALS.into_iter().try_for_each(install)
+        if on {
+            SIGNALS.into_iter().try_for_each(install)?;
+        }
+        Ok(())
     });
     INSTALLING.store(0, Ordering::Release);
     done
 }
 
+/// Takes a signal, unless a handler of ours has it.
 fn install(signal: c_int) -> Result<(), Errno> {
     let was = signals::action(signal).ok_or(EIO)?;
-    // A handler that the program installed after ours may call ours: it stays.
-    if handler::is_ours(&was) || INSTALLED.load(Ordering::Acquire) & signals::bit(signal) != 0 {
+    // The library's handler of guarded reads passes on what is not its own.
+    let called = crate::host().and_then(|host| (host.chained)(signal, was.handler)).unwrap_or(was.handler);
+    if handler::level_of(called).is_some() {
         return Ok(());
     }
-    // SAFETY: the holder of INSTALLING; the entry is not yet marked as written.
-    if let Some(entry) = unsafe { (*BEFORE.0.get()).get_mut(signal as usize) } {
-        *entry = was;
+    let bit = signals::bit(signal);
+    let is_free = |level: &usize| is_in(&INSTALLED, *level, bit).is_some_and(|used| !used);
+    // A disposition that calls nobody cannot come back to a handler of ours that has replaced such a one before.
+    let leads_there = |level: &usize| {
+        was.handler <= IGNORE && !is_free(level) && entry(signal, *level).is_some_and(|it| it.handler == was.handler)
+    };
+    let level = (0..LEVELS).find(|level| leads_there(level)).or_else(|| (0..LEVELS).find(is_free)).ok_or(EBUSY)?;
+    if is_free(&level) {
+        // SAFETY: the holder of INSTALLING; the entry is not yet marked as written.
+        unsafe { place(signal, level).ok_or(EIO)?.write(was) };
+        INSTALLED.get(level).ok_or(EIO)?.fetch_or(bit, Ordering::Release);
     }
-    INSTALLED.fetch_or(signals::bit(signal), Ordering::Release);
-    if signals::set_action(signal, &handler::action()) {
+    let ours = handler::action(level).ok_or(EIO)?;
+    if signals::set_action(signal, &ours) {
         Ok(())
     } else {
         Err(EIO)
     }
 }
 
-/// Who handled the signal before.
-pub fn before(signal: c_int) -> Action {
-    let bit = signals::bit(signal);
-    if INSTALLED.load(Ordering::Acquire) & bit == 0 || SPENT.load(Ordering::Acquire) & bit != 0 {
+fn is_in(sets: &[AtomicU64; LEVELS], level: usize, bit: u64) -> Option<bool> {
+    sets.get(level).map(|set| set.load(Ordering::Acquire) & bit != 0)
+}
+
+/// Where what was there before our handler of this level is kept.
+fn place(signal: c_int, level: usize) -> Option<*mut Action> {
+    let index = SIGNALS.into_iter().position(|of| of == signal)?;
+    let table = BEFORE.0.get().cast::<Action>();
+    // SAFETY: an entry of the table.
+    (level < LEVELS).then(|| unsafe { table.add(level * SIGNALS.len() + index) })
+}
+
+/// What was there, if there is such a handler.
+fn entry(signal: c_int, level: usize) -> Option<Action> {
+    let is_written = is_in(&INSTALLED, level, signals::bit(signal))?;
+    // SAFETY: written before its bit was set.
+    place(signal, level).filter(|_| is_written).map(|place| unsafe { place.read() })
+}
+
+/// Who handled the signal before our handler of this level.
+pub fn before(signal: c_int, level: usize) -> Action {
+    if is_in(&SPENT, level, signals::bit(signal)) == Some(true) {
         return Action::DEFAULT;
     }
-    // SAFETY: written before its bit was set.
-    unsafe { (*BEFORE.0.get()).get(signal as usize) }.copied().unwrap_or(Action::DEFAULT)
+    entry(signal, level).unwrap_or(Action::DEFAULT)
 }
 
 /// The handler from before was for one time.
-pub fn spend(signal: c_int) {
-    SPENT.fetch_or(signals::bit(signal), Ordering::AcqRel);
+pub fn spend(signal: c_int, level: usize) {
+    if let Some(spent) = SPENT.get(level) {
+        spent.fetch_or(signals::bit(signal), Ordering::AcqRel);
+    }
 }

@@ -8,6 +8,7 @@
 //! destination  where a report goes, and how it is written
 //! text         numbers, texts, JSON
 //! crash        the first lines: signal, thread, registers
+//! native       its native stack, where it cannot be walked
 //! frames       a thread's frames, and the objects that they are in
 //! symbols      names of native functions
 //! write        the whole report
@@ -21,6 +22,7 @@ mod frames;
 mod handler;
 mod init;
 mod install;
+mod native;
 mod stacks;
 pub mod symbols;
 mod text;

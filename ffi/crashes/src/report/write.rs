@@ -5,7 +5,7 @@ use super::frames::{Objects, Printer};
 use super::handler::{catches_faults, Crash};
 use super::symbols::Names;
 use super::text::Out;
-use super::{crash, flags, install};
+use super::{crash, flags, install, native};
 use crate::threads::{all, Deadline, Manner};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{FLAG_EXACT, KIND_NATIVE};
@@ -77,8 +77,17 @@ fn own_stack(printer: &mut Printer<'_, '_>, crash: &Crash, guarded: bool) {
     };
     // SAFETY: the crash's frames stay until its handler returns; faults are caught where `guarded` says so.
     let walked = unsafe { whole(cursor, stack_pointer(), how, &mut then) };
+    if !written && walked == Err(Refused::Inside) {
+        // In a function of the program's that a walk calls: a capture is possible there, if no fault of its reads would
+        // go to another handler.
+        let handled = crate::host().is_some_and(|host| (host.handles_faults)());
+        if let Some((frames, stop)) = Some(crash).filter(|_| guarded || !handled).and_then(native::capture) {
+            printer.thread(tid, true, &Whole { frames, stop, desync: true, result: 0, cfas: None });
+            written = true;
+        }
+    }
     if !written {
-        // Inside a walk, or no memory for one.
+        // Nor a capture, or no memory for a walk.
         let stop = walked.err().map_or(StopReason::Fault, Refused::stop);
         let frame = [u64::from(KIND_NATIVE) << 56 | FLAG_EXACT | cursor.regs.pc & ((1 << 56) - 1)];
         printer.thread(tid, true, &Whole { frames: &frame, stop, desync: true, result: 0, cfas: None });

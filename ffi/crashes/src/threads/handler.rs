@@ -50,11 +50,13 @@ struct Before(UnsafeCell<[MaybeUninit<Action>; LAST]>);
 unsafe impl Sync for Before {}
 static BEFORE: Before = Before(UnsafeCell::new([MaybeUninit::uninit(); LAST]));
 
-/// The signal in use, which is chosen and taken if there is none. Async-signal-safe.
+/// The signal in use, which is chosen and taken if there is none. `EBUSY` also: the program has replaced our handler.
+/// Async-signal-safe.
 pub fn prepare() -> Result<c_int, Errno> {
-    match SIGNAL.load(Ordering::Acquire) {
-        0 => choose(0),
-        signal => Ok(signal),
+    match current() {
+        None => choose(0),
+        Some(signal) if is_installed(signal) => Ok(signal),
+        Some(_) => Err(EBUSY),
     }
 }
 
@@ -64,7 +66,8 @@ pub fn current() -> Option<c_int> {
 }
 
 /// Takes a signal; 0: the one in use, else the highest real-time signal that has its default action. Errors: `EINVAL`:
-/// no real-time signal; `EBUSY`: none is free, or another thread is in this call; `EIO`: the kernel refuses.
+/// no real-time signal; `EBUSY`: none is free, the program has replaced our
+/// handler, or another thread is in this call; `EIO`: the kernel refuses.
 /// Async-signal-safe.
 pub fn choose(signal: c_int) -> Result<c_int, Errno> {
     if signal != 0 && !(FIRST..=LAST as c_int).contains(&signal) {
@@ -86,7 +89,7 @@ pub fn choose(signal: c_int) -> Result<c_int, Errno> {
 fn take(wanted: c_int) -> Result<c_int, Errno> {
     let before = SIGNAL.load(Ordering::Acquire);
     if wanted == 0 && before != 0 {
-        return Ok(before);
+        return if is_installed(before) { Ok(before) } else { Err(EBUSY) };
     }
     let is_free = |signal: &c_int| signals::action(*signal).is_some_and(|action| action.handler == DEFAULT);
     // The last one is left to debuggers and valgrind, which use it.

@@ -82,9 +82,6 @@ pub struct Pending {
 /// more, or all places are taken; `EAGAIN`: the kernel queues no more signals. Async-signal-safe.
 pub fn ask(tid: u32, manner: Manner) -> Result<Pending, Errno> {
     let signal = prepare()?;
-    if !handler::is_installed(signal) {
-        return Err(EBUSY);
-    }
     if tid == 0 || tid > i32::MAX as u32 {
         return Err(ESRCH);
     }
