@@ -222,8 +222,8 @@ fn no_wait_notices_that_a_sampler_comes_and_goes() {
     assert_eq!(running.end(), Some(0), "some call was interrupted");
 }
 
-/// Python's functions are seen from inside, by the plugins that the sampler has of its own. So is who holds the GIL; and
-/// what a thread's walk has found is there for its next one: frames are replayed, and no object is reported twice.
+/// Python's functions are seen from inside, by the plugins that the sampler has of its own. So is who holds the GIL.
+/// What a thread's walk has found is there for its next one: frames are replayed, and no object is reported twice.
 #[test]
 fn functions_of_python_are_seen_from_inside() {
     let found = interpreters::modern();
