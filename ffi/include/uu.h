@@ -1,23 +1,20 @@
 /* uu.h - the universal unwinder, for C.
  *
  * Link with -luunwind, or find the functions in libuunwind.so.0 with dlsym. Each function says whether it may be called
- * in a signal handler. Unless said otherwise, functions that can fail return 0 or a negative errno, and set errno
- * never.
+ * in a signal handler. Unless said otherwise, functions that can fail return 0 or a negative errno; none sets errno.
  *
  * A process has one registry, that of libuunwind.so.0: what is registered in it is seen by everybody who walks, and `uu
  * record` uses it, too. libuunwind.a is for programs whose own walks are the only ones: linked into the program (not
  * into an object that is unloaded), it is a second registry beside that of a libuunwind.so.0 in the same process; each
  * sees only the windows, marks and frame records that it was given. It looks for uu/libuunwind-setup.so in the
  * program's folder. The program still needs the dynamic loader, which says where objects are: linked with -static, its
- * stacks end after the first frames, mostly with UU_STOP_NO_OWNER.
- *
- * This interface is young: before version 1.0 it may still change. uu_abi() returns the version that a library has.
+ * stacks end after the first frames, mostly with UU_STOP_NO_OWNER. This interface is young: before version 1.0 it may
+ * still change. uu_abi() returns the version that a library has.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
 #ifndef UU_H
 #define UU_H
-
 #include <stddef.h>
 #include <stdint.h>
 
@@ -59,8 +56,7 @@ enum uu_stop {
     UU_STOP_START_SYMBOL = 2,      /* a function that begins stacks was reached (makecontext) */
     UU_STOP_FRAME_POINTER_END = 3, /* a chain of frame pointers ended */
     UU_STOP_SWITCHED_STACK = 4,    /* the base of a stack that user code switches to (fiber, greenlet) was reached */
-    UU_STOP_TOO_MANY_FRAMES = 10,  /* uu_capture(): more than 4,096; those nearest the leaf were kept. uu_walk() and all
-                                      others: more than 1,048,576 */
+    UU_STOP_TOO_MANY_FRAMES = 10,  /* more than 4,096 (uu_walk(): 1,048,576); those nearest the leaf were kept */
     UU_STOP_BUFFER_FULL = 11,      /* more than `capacity`; those nearest the leaf were kept */
     UU_STOP_ENDED_BY_CALLBACK = 12, /* `frame` of a uu_request returned another number than 0 */
     UU_STOP_NO_OWNER = 20,         /* no object and no window covers an address */
@@ -142,8 +138,7 @@ struct uu_request {
     size_t words;            /* out: words written to `frames` */
     uint32_t count;          /* out: frames */
     uint16_t stop;           /* out: why the walk, or the request, ended: enum uu_stop */
-    uint16_t doubt;          /* out: UU_DOUBT_*; 0: nothing is missing or uncertain below `stop`, but what
-                                UU_FRAME_OMITTED stands for */
+    uint16_t doubt;          /* out: UU_DOUBT_*; 0: nothing is missing below `stop`, but for UU_FRAME_OMITTED */
     /* Or null. With `frames`: where each frame's CFA (canonical frame address) is written, one for each frame and at
        most `capacity` of them: the stack pointer of its caller when it returns. 0: it has none, as frames of languages,
        those that stand for others left out, and an outermost frame whose caller no unwind information describes. Such a
@@ -173,10 +168,8 @@ struct uu_request {
  * are contained as under `uu record`: in the plugin's own code, in this library, which it calls, and in what either
  * calls directly, which may be a leaf function of libc, such as memcpy(), or an address without code. All other faults
  * are the program's, and reach its handler: those of windows' functions, of what plugins call elsewhere, and of
- * handlers that interrupt this call.
- *
- * Of a stack of more than 4,160 frames, the 4,096 nearest the leaf and the 64 outermost are kept. Between them is one
- * word UU_FRAME_OMITTED, which counts as one frame in `count` and `skip`; `stop` and `doubt` say nothing of it.
+ * handlers that interrupt this call. Of a stack of more than 4,160 frames, the 4,096 nearest the leaf and the 64
+ * outermost are kept, with one word UU_FRAME_OMITTED between them, which counts as one frame in `count` and `skip`.
  *
  * There is no timer: a loop of a plugin or of a window's function ends only where it calls the host, after 4,194,304
  * calls of any of the host's functions in one walk. Each frame of emit_all() counts, and so does each KiB that is read
@@ -338,9 +331,7 @@ uint64_t uu_triggers_lost(void);
  * A stack overflow can be reported in threads with an alternate signal stack: the one that calls uu_report_crashes(),
  * and those that call uu_prepare_thread() (libuunwind-crash.so, which `uu run` preloads, does that in each thread).
  *
- * A thread that crashes in a function that a walk calls (`frame` of a request, `deliver` of a client, `rule` of a
- * window) cannot be walked once more: its native stack is captured, as by uu_capture().
- *
+ * A thread that crashes in a function that a walk calls (`frame`, `deliver`, a window's `rule`) has its native stack.
  * A fault in the report itself ends it with what was written. Threads that crash at the same time wait; the first one
  * is reported, with the others' stacks. In the child of a fork everything stays as it is; exec(2) ends it. At most 16
  * reports are written in a process. What is not written within 20 seconds, or comes after two seconds in which the
@@ -352,15 +343,14 @@ uint64_t uu_triggers_lost(void);
  * goes on. */
 
 #define UU_CRASH_JSON 1u       /* JSON lines: objects with a "type": crash, registers, thread, frame (of the thread
-                                  before it), object, note, end. Addresses are strings. docs/json.md has the fields.
-                                  Otherwise text */
+                                  before it), object, note, end (docs/json.md). Addresses are strings. Otherwise text */
 #define UU_CRASH_FIRST 2u      /* report before handlers of the program's are called: also faults that they mend */
 #define UU_CRASH_ONE_THREAD 4u /* only the thread that crashed */
 
 /* Reports crashes to `fd`, which the program keeps open: it is remembered by its device and inode, and where it is
  * another file's when a crash comes, nothing is written. -1: no reports any more. A later call replaces the
- * destination, and takes signals again whose handlers the program has replaced meanwhile: the handler that is there now
- * is called first from then on. It may call the library's one that it replaced. This is possible 8 times for a signal.
+ * destination, and takes signals again, at most 8 times each, for which the program has installed handlers meanwhile:
+ * these are called first from then on, and may call the library's handler that they replaced.
  *
  * Native frames are written with the exported function that they are in, if there is one (C++ names as the linker has
  * them), and as `object+address`, where `address` is the object's own, as for addr2line(1); it is a return address
@@ -515,9 +505,8 @@ int uu_handle_faults(void);
  *
  * Returns how many objects have a table now; -ENOENT: uu/libuunwind-setup.so is not in the folder of this library, or
  * cannot be opened (dlerror() says why); -ENOEXEC: it is of another build; -ENOMEM: there are more than 2,048 tables,
- * or 4,096 objects. Thread-safe, usable in constructors. Not async-signal-safe: it opens files and allocates. Usable in
- * the child of a fork; if the parent has several threads, it must have been called there before the fork: the first
- * call opens a library, for which the dynamic loader may wait for a thread that does not exist in the child. */
+ * or 4,096 objects. Thread-safe, usable in constructors, and in the child of a fork if the parent had one thread or has
+ * called it (the first call opens a library). Not async-signal-safe: it opens files and allocates. */
 int uu_setup(void);
 
 /* As uu_setup(), with flags: 0, or UU_SETUP_BY_ITSELF: from now on, dlopen() needs no further call. A walk (uu_walk(),

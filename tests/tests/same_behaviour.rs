@@ -174,7 +174,8 @@ fn ignored_signals_and_closed_files_are_inherited() {
     let recording = recording.to_str().expect("UTF-8");
     for setting in [":", "trap '' PIPE TERM HUP", "exec <&-", "exec >&- 2>&-", "trap '' PIPE; exec <&- >&-"] {
         let alone = found(setting, &[]);
-        assert_eq!(alone.1 != 0, setting.starts_with("trap"), "{setting}");
+        let ignored = alone.1 >> (libc::SIGPIPE - 1) & 1 != 0;
+        assert!(ignored || !setting.starts_with("trap"), "{setting}");
         let recorded = found(setting, &[uu, "record", "-q", "-o", recording, "--"]);
         assert_eq!(recorded, alone, "recorded, {setting}");
         let run = found(setting, &[uu, "run", "--report-crashes", "--"]);

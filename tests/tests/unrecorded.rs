@@ -230,10 +230,10 @@ fn processes_that_are_left_running_are_named_and_their_time_is_counted() {
 /// As daemon(3) does it: the program ends right after its fork.
 #[test]
 fn a_daemon_is_named_although_its_parent_ends_at_once() {
-    let scratch = paths::scratch("daemon-at-once");
+    let (burn, scratch) = burn("daemon-at-once", &[]);
     let end = fifo(&scratch.join("end"));
-    let script = format!("while read line; do :; done </proc/self/maps; (read word <{end}) & echo left $!; exit 0");
-    let outcome = record(&scratch, &["-r", "999"], &["sh", "-c", &script]).expect_code(0);
+    let script = format!("{burn} 0.2; (read word <{end}) & echo left $!; exit 0");
+    let outcome = record(&scratch, &["-r", "199"], &["sh", "-c", &script]).expect_code(0);
     drop(std::fs::OpenOptions::new().write(true).open(end).expect("its reader waits"));
     let left = outcome.stdout.lines().find_map(|line| line.strip_prefix("left ")).expect("the script says so");
     let said = &outcome.stderr;
