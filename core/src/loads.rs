@@ -27,6 +27,9 @@ const LINK_MAP: core::ops::Range<u64> = 40..2048;
 /// Offsets in `struct link_map` (link.h).
 const L_NEXT: u64 = 24;
 const L_PREV: u64 = 32;
+/// Bytes around `_rtld_global` in which the loader's own `struct link_map` lies: inside of it, or, as in glibc
+/// 2.43, next to it in the same segment.
+const OWN: u64 = 64 * 1024;
 
 /// The addresses of the loader's counters, from which the load of an object is determined.
 pub struct Loads {
@@ -90,16 +93,14 @@ impl Data<'_, '_> {
     }
 
     /// The one offset at which each object of the first namespace has a number, larger than that of the object before
-    /// it and less than `adds`; the first object, the program, has 0. The loader's own `struct link_map` lies in its
-    /// data and has none.
+    /// it and less than `adds`; the first object, the program, has 0. So has the loader, which has not loaded itself.
     fn serial_at(&mut self, adds: u64) -> Option<u64> {
-        let own = self.start as u64..self.start as u64 + self.words as u64 * 8;
+        let data = self.start as u64;
+        let near = data.saturating_sub(OWN)..data.saturating_add(self.words as u64 * 8 + OWN);
         let (mut maps, mut count, mut map) = ([0u64; COMPARED], 0, self.word(0)?);
         while map != 0 && count < COMPARED {
-            if !own.contains(&map) {
-                *maps.get_mut(count)? = map;
-                count += 1;
-            }
+            *maps.get_mut(count)? = map;
+            count += 1;
             map = self.reader.word(map.wrapping_add(L_NEXT))?;
         }
         let (program, others) = maps.get(..count)?.split_first()?;
@@ -107,15 +108,23 @@ impl Data<'_, '_> {
         // A structure is readable as a whole: where a word is not, one of them has ended.
         'words: for at in LINK_MAP.step_by(8) {
             let Some(mut before) = self.reader.word(program.wrapping_add(at)) else { break };
-            if before != 0 || others.len() < 2 {
+            if before != 0 {
                 continue;
             }
+            let (mut numbers, mut own) = (0, 0);
             for map in others {
                 let Some(number) = self.reader.word(map.wrapping_add(at)) else { break 'words };
+                if number == 0 && own == 0 && near.contains(map) {
+                    own = *map;
+                    continue;
+                }
                 if number <= before || number >= adds {
                     continue 'words;
                 }
-                before = number;
+                (before, numbers) = (number, numbers + 1);
+            }
+            if numbers < 2 {
+                continue;
             }
             if found.replace(at).is_some() {
                 return None;

@@ -228,7 +228,10 @@ fn no_wait_notices_that_a_sampler_comes_and_goes() {
 fn functions_of_python_are_seen_from_inside() {
     let found = interpreters::modern();
     assert!(!found.is_empty(), "no interpreter");
-    for python in found.iter().take(3) {
+    // The data of the loader differs between versions of glibc: one of each folder.
+    let mut folders = HashSet::new();
+    let of_each = found.iter().filter(|python| folders.insert(python.path.parent()));
+    for python in of_each {
         let scratch = paths::scratch("inject-python");
         let running = Running::ready(Command::new(&python.path).arg(paths::source("python/attached.py")));
         let before = Looks::of(running.pid());

