@@ -201,12 +201,6 @@ impl Objects {
     /// walk. `None`: nothing, or another object, is there. Async-signal-safe.
     pub fn present<'a>(&'a self, generation: u64, memo: &mut Memo<'a>, reader: &mut Reader<'_>) -> Option<Loaded<'a>> {
         let object = self.of_generation(generation)?.object;
-        if memo.loads == 0 {
-            memo.loads = self.loads.now().unwrap_or(0);
-        }
-        if let Some(load) = confirmed(object, memo.loads) {
-            return Some(Loaded { object, load });
-        }
         match self.find(object.start, memo, reader) {
             Lookup::Object(loaded) if core::ptr::eq(loaded.object, object) => Some(loaded),
             _ => None,

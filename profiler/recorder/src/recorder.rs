@@ -307,7 +307,7 @@ impl Running {
         self.drain.end_events();
         self.drain.facts.stop();
         self.drain.pass(false);
-        if self.drain.any_alive() || ended.is_none() {
+        if self.drain.alive().next().is_some() || ended.is_none() {
             self.safe.keep();
         }
         let header = self.drain.session.header();

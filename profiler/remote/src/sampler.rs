@@ -242,8 +242,7 @@ impl Sampler {
         for target in &self.targets {
             for child in children(target.pid) {
                 let begun = |pid| Stat::of(pid).and_then(|stat| stat.number(22));
-                // uu itself may be a child of what it records.
-                if child == std::process::id() || !self.known.is_new(child, begun) {
+                if !self.known.is_new(child, begun) {
                     continue;
                 }
                 if self.targets.len() + found.len() < CHILDREN {

@@ -275,13 +275,15 @@ pub fn tids(pid: u32) -> io::Result<Vec<u32>> {
     Ok(tids)
 }
 
-/// The children of a process
+/// The children of a process, without the calling process, which may be one of them and cannot look at itself
 /// ([proc_tid_children(5)](https://man7.org/linux/man-pages/man5/proc_tid_children.5.html)).
 pub fn children(pid: u32) -> Vec<u32> {
+    let own = std::process::id();
     let threads = tids(pid).unwrap_or_default().into_iter();
     let lists = threads.filter_map(|tid| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).ok());
     lists
         .flat_map(|list| list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
+        .filter(|child| *child != own)
         .collect()
 }
 

@@ -180,9 +180,8 @@ impl Family {
         let mut found = Vec::new();
         for member in &self.members {
             for child in children(member.pid) {
-                // uu itself may be a child of what it records. And a child of vfork(2) runs in its parent's memory,
-                // which has the parent's sampler, until it calls exec.
-                if child == std::process::id() || share_memory(child, member.pid) || !self.known.is_new(child, began) {
+                // A child of vfork(2) runs in its parent's memory, which has the parent's sampler, until it calls exec.
+                if share_memory(child, member.pid) || !self.known.is_new(child, began) {
                     continue;
                 }
                 if self.members.len() + found.len() >= PROCESSES {

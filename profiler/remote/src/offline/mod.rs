@@ -203,7 +203,7 @@ mod tests {
     const SP: u64 = 0x7ffd_0000_0000;
     const CODE: u64 = 0x4000_0000;
 
-    /// A thread in code that nobody owns, whose frames are linked by rbp: three of them.
+    /// A thread in unowned code, whose frames are linked by rbp: three of them.
     fn chain(without: Option<usize>, flags: u8, cut: Option<u64>) -> Vec<u8> {
         let (mut bytes, mut recent) = (vec![0; 4096], Recent::new(0));
         let mut registers = [0; 16];
