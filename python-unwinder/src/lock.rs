@@ -136,13 +136,15 @@ fn by_system_call(guest: &Guest<'_>, lock: &LockFacts, gil: u64) -> u32 {
     const WAIT_BITSET: u64 = 9;
     let (Some(address), Some(operation)) = (guest.register(RDI), guest.register(RSI)) else { return LOCK_UNKNOWN };
     let at = address.wrapping_sub(gil);
-    if at >= GIL || !matches!(operation & COMMAND, WAIT | WAIT_BITSET) {
+    if at >= GIL {
         return LOCK_NONE;
     }
+    let waits = matches!(operation & COMMAND, WAIT | WAIT_BITSET);
     let (first, second) = (u64::from(lock.wait_start), u64::from(lock.wait_switch));
-    if (first..first.wrapping_add(COND)).contains(&at) || (second..u64::from(lock.wait_end)).contains(&at) {
+    if waits && ((first..first.wrapping_add(COND)).contains(&at) || (second..u64::from(lock.wait_end)).contains(&at)) {
         return LOCK_WAITING;
     }
-    // One of the mutexes, which are also taken in order to give the GIL up.
+    // One of the mutexes, which are also taken in order to give the GIL up. Or other threads are woken, by one that gives
+    // the GIL up, or lets a mutex go before it waits.
     LOCK_UNKNOWN
 }

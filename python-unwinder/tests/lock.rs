@@ -113,7 +113,7 @@ fn who_waits_is_recognised_by_the_address_that_it_waits_at() {
             (gil + 80, 128, LOCK_UNKNOWN),
             (gil + 168, 128, LOCK_UNKNOWN),
             // It wakes another one up.
-            (gil + 32, WAKE, LOCK_NONE),
+            (gil + 32, WAKE, LOCK_UNKNOWN),
             (gil + 208, WAIT, LOCK_NONE),
             (gil - 8, WAIT, LOCK_NONE),
         ] {

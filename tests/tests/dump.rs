@@ -87,6 +87,20 @@ fn no_wait_notices_a_look() {
     assert_eq!(running.end(), Some(0), "some call was interrupted");
 }
 
+/// Of its own parent and the children of that, uu shows all but itself.
+#[test]
+fn uu_does_not_show_itself() {
+    let scratch = paths::scratch("dump-parent");
+    let dump = uu::command(&scratch, &["dump", "--json", "-s", "-p"]);
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg("\"$@\" $$; exit $?").arg("sh").arg(dump.get_program()).args(dump.get_args());
+    dump.get_envs().for_each(|(name, value)| {
+        value.map_or_else(|| shell.env_remove(name), |value| shell.env(name, value));
+    });
+    let out = process::run(&mut shell, &scratch, uu::LIMIT).expect_code(0);
+    assert_eq!((out.stdout.lines().count(), &*out.stderr), (1, ""), "{}", out.stdout);
+}
+
 /// The children of a process, which wait in it for two of its threads, each in a line of its own.
 #[test]
 fn children_are_shown_if_that_is_wanted() {
