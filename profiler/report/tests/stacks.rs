@@ -230,6 +230,13 @@ fn starts_are_time_without_a_sample() {
     {
         assert!(summary.contains(line), "{line}: {summary}");
     }
+    // Where no short program met a tick, they are all there is.
+    b.recording.samples.clear();
+    assert_eq!(b.folded(NativeFrames::Hide), "[process start] 40\n[thread start] 5\n");
+    let summary = render(Format::Summary, &b.recording, NativeFrames::Hide).expect("text");
+    let summary = String::from_utf8(summary).expect("UTF-8");
+    let table = summary.lines().find(|line| line.ends_with(" [process start]")).unwrap_or_else(|| panic!("{summary}"));
+    assert_eq!(table.split_ascii_whitespace().next(), Some("88.9"), "{summary}");
 }
 
 #[test]

@@ -93,7 +93,7 @@ pub fn render(recording: &Recording, profile: &Profile, unusable: &[(u32, String
     let mut out = facts::render(recording, profile, unusable, style);
     hints::render(recording, profile, style, &mut out);
     out.push_str(&fatal::render(recording, profile, style));
-    if !recording.samples.is_empty() {
+    if !profile.stacks.is_empty() {
         out.push('\n');
         out.push_str(&waits::render(recording, profile, style));
         out.push_str(&table::render(recording, profile, style));
