@@ -144,7 +144,7 @@ fn by_system_call(guest: &Guest<'_>, lock: &LockFacts, gil: u64) -> u32 {
     if waits && ((first..first.wrapping_add(COND)).contains(&at) || (second..u64::from(lock.wait_end)).contains(&at)) {
         return LOCK_WAITING;
     }
-    // One of the mutexes, which are also taken in order to give the GIL up. Or other threads are woken, by one that gives
+    // One of the mutexes, which are also taken in order to give the GIL up. Or the thread wakes others, as it gives
     // the GIL up, or lets a mutex go before it waits.
     LOCK_UNKNOWN
 }

@@ -1,11 +1,11 @@
 /* Threads that wait for known times, each in one kind of call, and one that spins. Each measures by the clock how long
    it was in its calls, without the time in which it was ready and did not get a CPU, as the kernel counts that, counts
    those that ended early, and, by the kernel's count of how often it went to sleep, how often it was stopped in one of
-   them: a call that blocks once goes to sleep once, and twice more for every stop. One that has waited, and is ready to
-   run, may be stopped as any thread that runs before it gets a CPU to leave its call: calls in which it was ready for
-   longer are not counted. `wall SECONDS`: runs that long. `wall`: writes "ready", and runs until "end" on standard input.
-   At its end it writes a line for each thread: name, seconds in calls, calls, calls that ended early, calls that count,
-   those of them in which it went to sleep more than three times, and the most times in one. */
+   them: a call that blocks once goes to sleep once, and twice more for every stop. One that has waited, and is ready
+   to run, may be stopped as any thread that runs before it gets a CPU to leave its call: calls in which it was ready
+   for longer are not counted. `wall SECONDS`: runs that long. `wall`: writes "ready", and runs until "end" on standard
+   input. At its end it writes a line for each thread: name, seconds in calls, calls, calls that ended early, calls
+   that count, those of them in which it went to sleep more than three times, and the most times in one. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
