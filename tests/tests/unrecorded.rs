@@ -270,3 +270,18 @@ fn java_is_named_with_what_to_use() {
     let note = outcome.stderr.lines().find(|line| line.starts_with("  note")).expect("a note");
     assert!(note.contains("use async-profiler for Java"), "{note}");
 }
+
+/// Constructors of the program's libraries run before ours.
+#[test]
+fn cpu_time_before_the_sampling_began_is_named() {
+    let scratch = paths::scratch("before-main");
+    let constructor = paths::source("native/burns_before_main.c");
+    let library = compile::gcc_files(&scratch, "libbefore.so", &[constructor], &["-shared", "-fPIC"]);
+    let found = format!("-Wl,--no-as-needed,-rpath,{}", scratch.display());
+    let program = compile::gcc(&scratch, "burn", &["native/burn.c"], &[&found, library.to_str().expect("text")]);
+    let outcome = record(&scratch, &["-r", "199"], &[program.to_str().expect("text"), "0.6"]).expect_code(0);
+    let rest =
+        outcome.stderr.lines().find_map(|line| line.trim().strip_prefix("the rest: ")).expect("a part of the summary");
+    let seconds = rest.strip_suffix(" s before the sampling of threads began").and_then(|s| s.parse::<f64>().ok());
+    assert!(seconds.is_some_and(|seconds| (0.3..0.6).contains(&seconds)), "{rest}");
+}

@@ -1,4 +1,4 @@
-//! Why a recording is empty.
+//! Whether a recording is empty, and why.
 
 use std::time::Duration;
 use uunwind_recorder::Outcome;
@@ -8,6 +8,14 @@ use uunwind_ring::{FLAG_NO_CHILDREN, FLAG_WALL};
 
 /// A program that ran at least this many times as long as it computed is reported as waiting.
 const WAITED: u32 = 20;
+
+/// Whether nothing was sampled. Many short programs have no sample at all, but CPU time of their starts, which is a
+/// result; that of one or two is none.
+pub fn is_empty(samples: u64, recording: Option<&Recording>) -> bool {
+    /// Periods of starts that are a result.
+    const STARTS: u64 = 10;
+    samples == 0 && recording.map_or(0, Recording::periods_of_starts) < STARTS
+}
 
 /// The reason for an empty recording, as text for people. Processes that were not recorded are one; of a process that
 /// ran before, they are its children, and no reason.
@@ -94,6 +102,21 @@ fn milliseconds(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use uunwind_recording::Start;
+
+    #[test]
+    fn starts_of_short_programs_are_a_result() {
+        let of = |starts: u32, weight: u32| {
+            let starts = (0..starts).map(|_| Start { thread: 0, time: 0, weight }).collect();
+            Recording { starts, ..Recording::default() }
+        };
+        for (samples, starts, empty) in
+            [(0, of(0, 0), true), (0, of(3, 3), true), (0, of(5, 2), false), (1, of(0, 0), false)]
+        {
+            assert_eq!(is_empty(samples, Some(&starts)), empty, "{samples} {:?}", starts.starts);
+        }
+        assert!(is_empty(0, None) && !is_empty(1, None));
+    }
 
     #[test]
     fn a_higher_rate_is_advised_only_where_the_kernels_tick_lets_it_help() {

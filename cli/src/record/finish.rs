@@ -35,17 +35,8 @@ pub fn finish(mut running: Running, arguments: &Arguments, places: Places) -> Re
             running.wait()
         }
     };
-    let empty = is_empty(outcome.samples, recording.as_ref());
+    let empty = empty::is_empty(outcome.samples, recording.as_ref());
     Ok(if empty && arguments.fail_empty { FAILED } else { of_status(status) })
-}
-
-/// Whether nothing was sampled. Many short programs have no sample at all, but CPU time of their starts, which is a
-/// result; that of one or two is none.
-fn is_empty(samples: u64, recording: Option<&Recording>) -> bool {
-    /// Periods of starts that are a result.
-    const STARTS: u64 = 10;
-    let starts = recording.map_or(0, |recording| recording.starts.iter().map(|start| u64::from(start.weight)).sum());
-    samples == 0 && starts < STARTS
 }
 
 /// The same for a process that was running before; it lives on.
@@ -55,7 +46,7 @@ pub fn attached(outcome: &Outcome, mut recording: Option<Recording>, arguments: 
     }
     report(outcome, recording.as_ref(), arguments, &places, true);
     places.clean_up();
-    if is_empty(outcome.samples, recording.as_ref()) && arguments.fail_empty {
+    if empty::is_empty(outcome.samples, recording.as_ref()) && arguments.fail_empty {
         FAILED
     } else {
         0
@@ -79,7 +70,7 @@ fn report(outcome: &Outcome, recording: Option<&Recording>, arguments: &Argument
         ));
     }
     let has_crashed = recording.is_some_and(|recording| !recording.fatal.is_empty());
-    if is_empty(outcome.samples, recording) && !has_crashed {
+    if empty::is_empty(outcome.samples, recording) && !has_crashed {
         let text = format!("nothing was sampled: {}", empty::reason(outcome, recording, arguments.rate, is_attached));
         if arguments.fail_empty {
             terminal::complain(&text);
@@ -130,25 +121,5 @@ fn save_result(outcome: &Outcome, recording: &Recording, arguments: &Arguments, 
             terminal::say(&format!("result: {}{open}", path.display()));
         }
         Err(failure) => terminal::complain(&failure.text),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use uunwind_recording::Start;
-
-    #[test]
-    fn starts_of_short_programs_are_a_result() {
-        let of = |starts: u32, weight: u32| {
-            let starts = (0..starts).map(|_| Start { thread: 0, time: 0, weight }).collect();
-            Recording { starts, ..Recording::default() }
-        };
-        for (samples, starts, empty) in
-            [(0, of(0, 0), true), (0, of(3, 3), true), (0, of(5, 2), false), (1, of(0, 0), false)]
-        {
-            assert_eq!(is_empty(samples, Some(&starts)), empty, "{samples} {:?}", starts.starts);
-        }
-        assert!(is_empty(0, None) && !is_empty(1, None));
     }
 }

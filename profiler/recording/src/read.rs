@@ -106,6 +106,11 @@ impl Recording {
         self.samples.iter().chain(&self.fatal)
     }
 
+    /// What threads without a sample had used when their timers were armed, in periods.
+    pub fn periods_of_starts(&self) -> u64 {
+        self.starts.iter().fold(0, |sum, start| sum.saturating_add(start.weight.into()))
+    }
+
     /// Keeps only samples of threads that held their runtime's lock, and the fatal ones.
     pub fn keep_holders(&mut self) {
         let mut left_out = self.left_out;

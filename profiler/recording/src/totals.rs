@@ -66,6 +66,9 @@ counters! {
     frames_lost: "functions whose registered unwind data could not be used";
     /// Bytes that the records of its samples took in the rings of its threads.
     sample_bytes: "";
+    /// CPU time that its threads used before their sampling began and that neither a sample nor a start stands for, in
+    /// ns.
+    cpu_before: "";
 }
 
 impl Counters {

@@ -53,10 +53,13 @@ impl Drain {
         let is_next = |other: &Use| matches!(other, Use::Process(p) if p.pid == pid && p.index > process.index);
         let goes_on = self.uses.iter().flatten().any(is_next);
         let cpu_before = header.cpu_before.load(Ordering::Relaxed);
-        let weight = starts.ended(Life { tid, pid, cpu_before, is_sampled, goes_on });
-        if weight > 0 {
-            let time = if tid == pid { process.start } else { machine::monotonic() };
-            self.writer.start(Start { thread: index, time, weight });
+        let charge = starts.ended(Life { tid, pid, cpu_before, is_sampled, goes_on });
+        let (block, time) = (thread.process_block, if tid == pid { process.start } else { machine::monotonic() });
+        if charge.periods > 0 {
+            self.writer.start(Start { thread: index, time, weight: charge.periods });
+        }
+        if let Some(Some(Use::Process(process))) = self.uses.get_mut(block) {
+            process.cpu_before = process.cpu_before.saturating_add(charge.left_out);
         }
     }
 

@@ -64,7 +64,7 @@ fn rate_and_time(recording: &Recording, out: &mut String) {
     let timed = recording.samples.iter().filter(|s| s.kind == SampleKind::Timer.number());
     let (samples, weight) = timed.fold((0u64, 0u64), |(n, w), s| (n + 1, w.saturating_add(u64::from(s.weight.max(1)))));
     let (samples, weight) = (samples + recording.left_out.timed.0, weight.saturating_add(recording.left_out.timed.1));
-    let sampled = weight.saturating_add(starts(recording)) as f64 / f64::from(settings.rate.max(1));
+    let sampled = weight.saturating_add(recording.periods_of_starts()) as f64 / f64::from(settings.rate.max(1));
     let used = recording.end.as_ref().map(|e| e.cpu_used as f64 / 1e9).filter(|used| *used > 0.0);
     if is_wall(recording) {
         let _ = writeln!(out, "  rate       {} Hz asked, of each thread's time", settings.rate);
@@ -140,6 +140,10 @@ fn missing(recording: &Recording) -> Vec<String> {
     if unsampled > 0 {
         reasons.push(format!("{} that could not be sampled, see below", threads(unsampled)));
     }
+    let before = recording.counters.iter().fold(0u64, |sum, (_, c)| sum.saturating_add(c.cpu_before));
+    if before >= 1_000_000_000 / u64::from(recording.settings.rate.max(1)) {
+        reasons.push(format!("{:.2} s before the sampling of threads began", before as f64 / 1e9));
+    }
     let sampled: BTreeSet<u32> = recording.samples.iter().map(|s| s.thread).collect();
     let unmet = recording.threads.len().saturating_sub(sampled.len()) as u64;
     if unmet > 0 {
@@ -159,11 +163,6 @@ fn missing(recording: &Recording) -> Vec<String> {
         );
     }
     reasons
-}
-
-/// Weight of the starts of threads that ended without a sample, in periods.
-fn starts(recording: &Recording) -> u64 {
-    recording.starts.iter().fold(0u64, |sum, start| sum.saturating_add(start.weight.into()))
 }
 
 fn threads(count: u64) -> String {
@@ -228,7 +227,7 @@ fn stacks(recording: &Recording, profile: &Profile, out: &mut String) {
             others.len()
         );
     }
-    let starts = starts(recording) as f64 / f64::from(recording.settings.rate.max(1));
+    let starts = recording.periods_of_starts() as f64 / f64::from(recording.settings.rate.max(1));
     if starts > 0.0 {
         let _ = writeln!(
             out,
@@ -289,7 +288,7 @@ fn locks(recording: &Recording, profile: &Profile, out: &mut String) {
     }
     // Nobody looked at threads and processes that ended without a sample, whose time is named above, too.
     let [unknown, ..] = &mut weights;
-    *unknown = unknown.saturating_add(if only_requested { 0 } else { starts(recording) });
+    *unknown = unknown.saturating_add(if only_requested { 0 } else { recording.periods_of_starts() });
     let total = weights.iter().fold(0u64, |sum, weight| sum.saturating_add(*weight));
     let [unknown, none, held, waiting] = weights.map(|weight| percent(weight, total));
     let (time, little) = match is_wall(recording) {
