@@ -111,11 +111,11 @@ impl Data<'_, '_> {
             if before != 0 {
                 continue;
             }
-            let (mut numbers, mut own) = (0, 0);
+            let (mut numbers, mut found_own) = (0, false);
             for map in others {
                 let Some(number) = self.reader.word(map.wrapping_add(at)) else { break 'words };
-                if number == 0 && own == 0 && near.contains(map) {
-                    own = *map;
+                if number == 0 && !found_own && near.contains(map) {
+                    found_own = true;
                     continue;
                 }
                 if number <= before || number >= adds {

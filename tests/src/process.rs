@@ -54,6 +54,16 @@ fn ends(text: &str) -> String {
     format!("{}\n[{} bytes left out]\n{}", &text[..to], from - to, &text[from..])
 }
 
+/// Gives a command the changes of the environment that another one has.
+pub fn environment_of(other: &Command, command: &mut Command) {
+    for (name, value) in other.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+}
+
 /// Runs `command` in a process group of its own, with standard input empty and its output kept in files in `scratch`.
 ///
 /// # Panics

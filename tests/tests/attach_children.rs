@@ -220,12 +220,7 @@ fn of_its_own_parent(options: &str) -> (Recording, String) {
     );
     let mut shell = Command::new("sh");
     shell.args(["-c", &script]).arg(uu.get_program()).arg(&file);
-    for (name, value) in uu.get_envs() {
-        match value {
-            Some(value) => shell.env(name, value),
-            None => shell.env_remove(name),
-        };
-    }
+    process::environment_of(&uu, &mut shell);
     let out = process::run(&mut shell, &scratch, uu::LIMIT).expect_code(0);
     (Recording::read(&file).expect("a recording"), out.stderr)
 }

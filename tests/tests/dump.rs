@@ -94,12 +94,7 @@ fn uu_does_not_show_itself() {
     let dump = uu::command(&scratch, &["dump", "--json", "-s", "-p"]);
     let mut shell = Command::new("sh");
     shell.arg("-c").arg("\"$@\" $$; exit $?").arg("sh").arg(dump.get_program()).args(dump.get_args());
-    for (name, value) in dump.get_envs() {
-        match value {
-            Some(value) => shell.env(name, value),
-            None => shell.env_remove(name),
-        };
-    }
+    process::environment_of(&dump, &mut shell);
     let out = process::run(&mut shell, &scratch, uu::LIMIT).expect_code(0);
     assert_eq!((out.stdout.lines().count(), &*out.stderr), (1, ""), "{}", out.stdout);
 }

@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use uunwind_recorder::machine::Stat;
 use uunwind_ring::facts::PUBLISHED_BYTES;
-use uunwind_ring::injected::{Control, Region, CONTROL_BYTES, MAGIC, VERSION};
+use uunwind_ring::injected::{Control, Region, Request, CONTROL_BYTES, MAGIC, VERSION};
 use uunwind_ring::layout::SESSION_BYTES;
 
 const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
@@ -23,7 +23,7 @@ const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 /// The control memory, mapped here.
 pub struct Shared {
     /// Where it is mapped. The process changes its fields meanwhile.
-    pub at: *mut Control,
+    at: *mut Control,
 }
 
 // SAFETY: the mapping is shared memory of this process, used by one thread at a time.
@@ -47,6 +47,16 @@ impl Shared {
     pub fn get(&self) -> &Control {
         // SAFETY: CONTROL_BYTES are mapped; any bytes are a valid value.
         unsafe { &*self.at }
+    }
+
+    /// Sets what the sampler's next call is to do, at most as many requests as there is room for.
+    pub fn ask(&mut self, requests: impl Iterator<Item = Request>) {
+        // SAFETY: the mapping of the value's life. By the fields: handlers there change others of them.
+        let (places, count) = unsafe { (&mut (*self.at).requests, &mut (*self.at).count) };
+        *count = 0;
+        for (place, request) in places.iter_mut().zip(requests) {
+            (*place, *count) = (request, *count + 1);
+        }
     }
 }
 

@@ -341,13 +341,12 @@ impl Injected {
         let all: Vec<(u32, u32, u32)> = forget.chain(arm).collect();
         let mut failed = Vec::new();
         for batch in all.chunks(BATCH) {
-            let control = self.control.at;
-            // SAFETY: the mapping of the value's life. By the fields: handlers there change others of them.
-            let (requests, count) = unsafe { (&mut (*control).requests, &mut (*control).count) };
-            for (to, (what, inner, outer)) in requests.iter_mut().zip(batch) {
-                *to = Request { what: *what, inner: *inner, outer: *outer, error: 0 };
-            }
-            *count = batch.len() as u32;
+            self.control.ask(batch.iter().map(|(what, inner, outer)| Request {
+                what: *what,
+                inner: *inner,
+                outer: *outer,
+                error: 0,
+            }));
             let (function, argument) = (self.base + self.sampler.change, self.control_at);
             self.with_thread(|thread| thread.call_function(function, argument))?;
             let control = self.control.get();
