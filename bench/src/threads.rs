@@ -1,7 +1,7 @@
 //! Captures of two threads at once, beside those of one: `uunwind-bench threads LIBRARY [ROUNDS]`.
 //!
-//! Each thread has a CPU of its own, and captures the same 2,000 chains. The scaling is twice the time of a capture
-//! alone, divided by its time beside another thread's: 2 at best. What it falls short of 2 for the floor is the
+//! Each thread has a CPU of its own, and captures the same 2,000 chains. The scaling is the sum of the threads' times of
+//! a capture alone, divided by its time beside the other thread's: 2 at best. What it falls short of 2 for the floor is the
 //! machine's share, so the figure is the quotient of the two scalings of one round.
 
 use crate::chains::{Flavour, Paths};
@@ -24,10 +24,7 @@ pub fn run(libuunwind: &str, rounds: usize) {
     let ours = || peers::prepared(libuunwind);
     let (mut by_floor, mut by_us, mut quotients) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..rounds + 1 {
-        let scaling = |make: &(dyn Fn() -> Box<dyn Peer> + Sync)| {
-            2.0 * time(&paths, &cpus[..1], make) / time(&paths, &cpus[..2], make)
-        };
-        let (floor, ours) = (scaling(&floor), scaling(&ours));
+        let (floor, ours) = (scaling(&paths, &cpus[..2], &floor), scaling(&paths, &cpus[..2], &ours));
         // The first time, addresses are new.
         if round > 0 {
             by_floor.push(floor);
@@ -41,26 +38,39 @@ pub fn run(libuunwind: &str, rounds: usize) {
     println!("| uu_capture | {:.2} | {:.2} |", median(by_us), median(quotients));
 }
 
-/// Nanoseconds of one capture while each of these CPUs captures: the mean of the threads' medians.
-fn time(paths: &Paths, cpus: &[usize], make: &(dyn Fn() -> Box<dyn Peer> + Sync)) -> f64 {
-    let (begin, measuring) = (Barrier::new(cpus.len()), AtomicUsize::new(cpus.len()));
-    let one = |cpu: usize| {
+/// The scaling of two threads, each on a CPU of its own. The same two threads measure alone, in turn, and beside each
+/// other: another thread has its stack and its slot at other places, which can cost more than the other CPU's work.
+fn scaling(paths: &Paths, cpus: &[usize], make: &(dyn Fn() -> Box<dyn Peer> + Sync)) -> f64 {
+    let (phase, measuring) = (Barrier::new(cpus.len()), AtomicUsize::new(cpus.len()));
+    let one = |own: usize, cpu: usize| {
         peers::bind(cpu);
         let mut peer = make();
         let flavour: Flavour = peer.flavour();
         paths.time(flavour, &mut *peer);
-        begin.wait();
-        let measured = median((0..PASSES).map(|_| paths.time(flavour, &mut *peer)).collect());
+        let mut alone = 0.0;
+        for turn in 0..cpus.len() {
+            phase.wait();
+            if turn == own {
+                alone = measure(paths, flavour, &mut *peer);
+            }
+        }
+        phase.wait();
+        let beside = measure(paths, flavour, &mut *peer);
         measuring.fetch_sub(1, Ordering::Relaxed);
         // So that the other one is not alone before it has measured.
         while measuring.load(Ordering::Relaxed) > 0 {
             paths.time(flavour, &mut *peer);
         }
-        measured
+        alone / beside
     };
-    let times: Vec<f64> = std::thread::scope(|scope| {
-        let threads: Vec<_> = cpus.iter().map(|cpu| scope.spawn(|| one(*cpu))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a thread that measures")).collect()
-    });
-    times.iter().sum::<f64>() / times.len() as f64
+    std::thread::scope(|scope| {
+        let one = &one;
+        let threads: Vec<_> = cpus.iter().enumerate().map(|(own, cpu)| scope.spawn(move || one(own, *cpu))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a thread that measures")).sum()
+    })
+}
+
+/// Nanoseconds of one capture, now.
+fn measure(paths: &Paths, flavour: Flavour, peer: &mut dyn Peer) -> f64 {
+    median((0..PASSES).map(|_| paths.time(flavour, peer)).collect())
 }
