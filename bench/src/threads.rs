@@ -1,8 +1,8 @@
 //! Captures of two threads at once, beside those of one: `uunwind-bench threads LIBRARY [ROUNDS]`.
 //!
-//! Each thread has a CPU of its own, and captures the same 2,000 chains. The scaling is the sum of the threads' times of
-//! a capture alone, divided by its time beside the other thread's: 2 at best. What it falls short of 2 for the floor is the
-//! machine's share, so the figure is the quotient of the two scalings of one round.
+//! Each thread has a CPU of its own, and captures the same 2,000 chains. The scaling is the sum of the threads' times
+//! of a capture alone, divided by its time beside the other thread's: 2 at best. What it falls short of 2 for the floor
+//! is the machine's share, so the figure is the quotient of the two scalings of one round.
 
 use crate::chains::{Flavour, Paths};
 use crate::peers::{self, Peer};

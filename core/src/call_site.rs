@@ -22,6 +22,24 @@ pub fn precedes(return_address: u64, reader: &mut Reader<'_>) -> bool {
     found
 }
 
+/// The target of the call that ends at `return_address`, if the instruction itself has it. `None`: it has not, the bytes
+/// can be another call as well, or the target is a stub that jumps on to where a table says, as in a PLT.
+/// Async-signal-safe; as many reads as [`precedes`], and two.
+pub fn direct_target(return_address: u64, reader: &mut Reader<'_>) -> Option<u64> {
+    let was = reader.pause(true);
+    let (mut target, mut calls) = (None, 0);
+    cpu::any_call(return_address, reader, |call, _| {
+        calls += 1;
+        if let cpu::Call::Direct(address) = call {
+            target = Some(address);
+        }
+        false
+    });
+    let found = target.filter(|target| calls == 1 && !cpu::is_stub(*target, reader));
+    reader.pause(was);
+    found
+}
+
 /// Whether a call that ends at `return_address` leads to `regs.pc`, given the registers at the first instruction there.
 /// Async-signal-safe; as many reads as [`precedes`], and one for each operand in memory.
 pub fn leads_to(return_address: u64, regs: &Regs, reader: &mut Reader<'_>) -> bool {

@@ -1,5 +1,5 @@
-//! The rule of a frame whose address no unwind data can describe: it lies in unowned memory, or in a part of an object
-//! that is not executable.
+//! The rule of a frame whose address no unwind data describes: it lies in unowned memory, in a part of an object that is
+//! not executable, or in a function without unwind data.
 
 use crate::env::by_frame_pointer;
 use uunwind_core::call_site;
@@ -37,6 +37,16 @@ pub fn unowned(cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
 pub fn in_data(cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
     let called = if cursor.exact { called_from(cursor, reader, Proof::Call) } else { None };
     called.unwrap_or(Packed::failed(StopReason::NotCode))
+}
+
+/// The rule of a frame in a function of an object that has no unwind data: the word at the stack pointer is the return
+/// address of an interrupted pc if it follows a call whose target is the pc. All others are stepped by the frame
+/// pointer.
+#[cold]
+#[inline(never)]
+pub fn undescribed(cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+    let called = if cursor.exact { called_from(cursor, reader, Proof::Target) } else { None };
+    called.unwrap_or_else(|| by_frame_pointer(cursor, StopReason::NoRule))
 }
 
 /// The condition under which a word counts as the return address of the call that led to the pc.

@@ -13,6 +13,7 @@
 mod advance;
 mod deep;
 mod env;
+mod evidence;
 mod foreign;
 mod host;
 #[cfg(target_arch = "x86_64")]
@@ -263,6 +264,10 @@ impl<E: Env> Walk<'_, '_, E> {
             // Not taken apart: it is large, and a handler's stack is short.
             let mut look = self.env.look(cursor, self.reader);
             let (rule, window) = (look.rule, look.window);
+            if rule.failed_for(StopReason::StartSymbol) {
+                // It is the first byte of a function, and no return address.
+                flags |= FLAG_EXACT;
+            }
             if let Some(log) = &mut self.log {
                 let (uses, restores) = rule.uses_and_restores();
                 log.note_rule(uses, restores);
@@ -308,9 +313,12 @@ impl<E: Env> Walk<'_, '_, E> {
                 return full;
             }
             let found_by_it = by_frame_pointer;
-            let (pc, exact) = (cursor.regs.pc, cursor.exact);
+            let (pc, lookup, exact) = (cursor.regs.pc, cursor.lookup_pc(), cursor.exact);
             by_frame_pointer = rule.flags() & BY_FRAME_POINTER != 0;
             let stop = match cfa.and_then(|cfa| advance(rule, cursor, cfa, self.reader)) {
+                Ok(()) if by_frame_pointer && evidence::called_another(self.env, lookup, cursor, self.reader) => {
+                    return StopReason::NoRule;
+                }
                 Ok(()) => continue,
                 Err(reason) => reason,
             };
@@ -321,7 +329,12 @@ impl<E: Env> Walk<'_, '_, E> {
                 StopReason::NoRule if found_by_it && cursor.regs.get(FP) == Some(0) => StopReason::FramePointerEnd,
                 StopReason::StartSymbol | StopReason::SwitchedStack if found_by_it => StopReason::FramePointerEnd,
                 // The outermost frame of a stack that user code made: it was not called, but it has called.
-                StopReason::NullReturnAddress if !exact && !found_by_it && call_site::precedes(pc, self.reader) => {
+                StopReason::NullReturnAddress
+                    if !exact
+                        && !found_by_it
+                        && call_site::precedes(pc, self.reader)
+                        && !evidence::has_callers_above(self.env, cfa, self.reader) =>
+                {
                     StopReason::SwitchedStack
                 }
                 stop => stop,

@@ -1,6 +1,7 @@
-/* Forks while other threads hold the dynamic loader's lock nearly all the time: children set up and symbolize. Prints
-   "ok". */
+/* Forks while other threads hold the dynamic loader's lock nearly all the time, and are in the middle of loading: children
+   set up and symbolize. Prints "ok". */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -21,6 +22,15 @@ static void *lists(void *unused) {
         dl_iterate_phdr(holds, unused);
 }
 
+static void *loads(void *unused) {
+    for (;;) {
+        void *object = dlopen("libresolv.so.2", RTLD_NOW);
+        if (object)
+            dlclose(object);
+    }
+    return unused;
+}
+
 static int works(void) {
     uint64_t frames[8];
     uint16_t stop;
@@ -35,7 +45,8 @@ int main(void) {
         return 1;
     for (int i = 0; i < 2; i++)
         pthread_create(&thread, NULL, lists, NULL);
-    for (int i = 0; i < 12; i++) {
+    pthread_create(&thread, NULL, loads, NULL);
+    for (int i = 0; i < 24; i++) {
         usleep(3000);
         pid_t child = fork();
         if (!child) {

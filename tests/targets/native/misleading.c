@@ -1,0 +1,110 @@
+/* Stacks that a frame pointer, a function's first byte or a null return address explains wrongly. Argument: which. Prints the
+ * reason why the walk ended, and the functions' names. */
+#define _GNU_SOURCE
+#include <alloca.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uu.h>
+
+static void show(void *ucontext) {
+    static uint64_t frames[64];
+    struct uu_request request = {.size = sizeof request, .frames = frames, .capacity = 64, .ucontext = ucontext};
+    const struct uu_symbol *symbols = NULL;
+    uu_walk(&request);
+    uu_symbolize(frames, request.words, &symbols);
+    printf("%u", request.stop);
+    for (const struct uu_symbol *symbol = symbols; symbol != NULL; symbol = symbol->next)
+        printf(" %s", *symbol->function ? symbol->function : "?");
+    puts("");
+    fflush(stdout);
+    exit(0);
+}
+
+__attribute__((noinline, noreturn)) void shows(void) {
+    show(NULL);
+    abort();
+}
+
+static void on_signal(int signal, siginfo_t *info, void *ucontext) {
+    (void)signal, (void)info;
+    show(ucontext);
+}
+
+/* Without unwind information: one that calls, without a frame; one whose first instruction traps; and one with a frame that ends in
+ * a call which does not return, directly before a function with unwind information. */
+void calls(void (*function)(void));
+void traps(void);
+void ends_in_call(void);
+__asm__(".text\n"
+        ".type calls,@function\ncalls:\n sub $24, %rsp\n call *%rdi\n add $24, %rsp\n ret\n.size calls, .-calls\n"
+        ".type traps,@function\ntraps:\n ud2\n ret\n.size traps, .-traps\n"
+        ".type ends_in_call,@function\nends_in_call:\n push %rbp\n mov %rsp, %rbp\n call shows\n"
+        ".size ends_in_call, .-ends_in_call\n"
+        ".type after,@function\nafter:\n.cfi_startproc\n ret\n.cfi_endproc\n.size after, .-after\n");
+
+/* A stack that begins with the first byte of `first`; `before` ends directly before it. */
+void begins(void *stack);
+void before(void);
+void first(void);
+__asm__(".text\n.p2align 4\n"
+        ".type before,@function\nbefore:\n.cfi_startproc\n ret\n .skip 15, 0x90\n.cfi_endproc\n.size before, .-before\n"
+        ".type first,@function\nfirst:\n.cfi_startproc\n ud2\n.cfi_endproc\n.size first, .-first\n"
+        ".type begins,@function\nbegins:\n mov %rdi, %rsp\n ret\n.size begins, .-begins\n");
+
+__attribute__((noinline)) void inner(const char *what) {
+    if (!strcmp(what, "skipped"))
+        calls(shows);
+    else if (!strcmp(what, "trapped"))
+        traps();
+    else
+        ends_in_call();
+    __asm__ volatile("");
+}
+
+__attribute__((noinline)) void middle(const char *what) {
+    inner(what);
+    __asm__ volatile("");
+}
+
+/* Its frame pointer is what functions without one leave in the register. */
+__attribute__((noinline, optimize("no-omit-frame-pointer"))) void outer(const char *what) {
+    char *room = alloca(strlen(what) * 16);
+    __asm__ volatile("" : : "r"(room) : "memory");
+    middle(what);
+    __asm__ volatile("");
+}
+
+__attribute__((noinline)) void clears(char *from, size_t bytes) {
+    memset(from, 0, bytes);
+    __asm__ volatile("" : : : "memory");
+}
+
+/* Clears more than its own buffer: its return address, and those of its next callers. */
+__attribute__((noinline)) void overruns(size_t bytes) {
+    char buffer[64];
+    clears(buffer, bytes);
+    shows();
+}
+
+__attribute__((noinline)) void parses(size_t bytes) {
+    overruns(bytes);
+    __asm__ volatile("");
+}
+
+int main(int count, char **arguments) {
+    const char *what = count > 1 ? arguments[1] : "";
+    struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO};
+    sigaction(SIGILL, &action, NULL);
+    if (!strcmp(what, "zeroed"))
+        parses(128);
+    if (!strcmp(what, "begun")) {
+        uint64_t *top = (uint64_t *)((uintptr_t)((char *)malloc(1 << 16) + (1 << 16) - 256) & ~(uintptr_t)15);
+        top[0] = (uint64_t)shows;
+        top[1] = (uint64_t)first;
+        begins(top);
+    }
+    outer(what);
+    return 0;
+}

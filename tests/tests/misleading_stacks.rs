@@ -1,0 +1,58 @@
+//! Stacks that the last resorts of a walk would explain wrongly: none of them may be called complete with frames missing.
+
+use std::process::Command;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_tests::{compile, paths, process, uu};
+
+/// What the program shows of this stack: why its walk ended, and its functions, leaf first.
+#[track_caller]
+fn stack(what: &str) -> (StopReason, Vec<String>) {
+    let scratch = paths::scratch(&format!("misleading-{what}"));
+    let options = ["-O2", "-fomit-frame-pointer", "-fno-stack-protector"];
+    let program = compile::with_library(&scratch, "misleading", &options);
+    let out = process::run(Command::new(program).arg(what), &scratch, uu::LIMIT).expect_code(0);
+    let mut words = out.stdout.split_whitespace();
+    let number = words.next().and_then(|word| word.parse().ok()).expect("a reason");
+    let functions = words.map(str::to_owned).skip_while(|name| name != "shows" && name != "traps").collect();
+    (StopReason::from_number(number).expect("a known reason"), functions)
+}
+
+/// A function without unwind information and without a frame leaves the frame pointer of a caller in its register. The
+/// functions between the two are missing by it; the call that it leads to names another function.
+#[test]
+fn a_frame_pointer_that_skips_callers_is_not_followed() {
+    assert_eq!(stack("skipped"), (StopReason::NoRule, ["shows", "calls"].map(str::to_owned).to_vec()));
+}
+
+/// At its first instruction, such a function's caller is the word at the stack pointer.
+#[test]
+fn the_call_of_an_interrupted_function_is_found() {
+    let (stop, functions) = stack("trapped");
+    assert_eq!(stop, StopReason::Complete);
+    assert_eq!(functions.get(..5).expect("five functions"), ["traps", "inner", "middle", "outer", "main"]);
+}
+
+/// Where a function ends in a call, its return address is the first byte of the next one.
+#[test]
+fn a_call_at_a_functions_end_does_not_begin_a_stack() {
+    let (stop, functions) = stack("noreturn");
+    assert_eq!(stop, StopReason::Complete);
+    assert_eq!(functions.get(..5).expect("five functions"), ["shows", "ends_in_call", "inner", "middle", "outer"]);
+}
+
+/// Return addresses that were overwritten with zeros are no beginning of a stack.
+#[test]
+fn an_overrun_buffer_is_no_complete_stack() {
+    let (stop, functions) = stack("zeroed");
+    assert_eq!(
+        (stop, functions.get(..2)),
+        (StopReason::NullReturnAddress, Some(&["shows", "overruns"].map(str::to_owned)[..]))
+    );
+}
+
+/// The function whose first byte begins a stack was not called: it is named, and not the one before it.
+#[test]
+fn the_function_that_begins_a_stack_is_named() {
+    let (stop, functions) = stack("begun");
+    assert_eq!((stop, functions), (StopReason::StartSymbol, ["shows", "first"].map(str::to_owned).to_vec()));
+}
