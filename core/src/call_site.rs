@@ -22,8 +22,8 @@ pub fn precedes(return_address: u64, reader: &mut Reader<'_>) -> bool {
     found
 }
 
-/// The target of the call that ends at `return_address`, if the instruction itself has it. `None`: it has not, the bytes
-/// can be another call as well, or the target is a stub that jumps on to where a table says, as in a PLT.
+/// The target of the call that ends at `return_address`, if the instruction itself has it. `None`: it has not, the
+/// bytes can be another call as well, or the target is a stub that jumps on to where a table says, as in a PLT.
 /// Async-signal-safe; as many reads as [`precedes`], and two.
 pub fn direct_target(return_address: u64, reader: &mut Reader<'_>) -> Option<u64> {
     let was = reader.pause(true);

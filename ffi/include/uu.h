@@ -8,7 +8,7 @@
  * into an object that is unloaded), it is a second registry beside that of a libuunwind.so.0 in the same process; each
  * sees only the windows, marks and frame records that it was given. It looks for uu/libuunwind-setup.so in the
  * program's folder. The program still needs the dynamic loader, which says where objects are: linked with -static, its
- * stacks end after the first frames, mostly with UU_STOP_NO_OWNER. This interface is young: before version 1.0 it may
+ * stacks end after the first frames, or follow frame pointers alone. This interface is young: before version 1.0 it may
  * still change. uu_abi() returns the version that a library has.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
@@ -273,9 +273,8 @@ struct uu_delivery {
 };
 
 /* Adds a client. `deliver` is called with `user` in a signal handler in which all signals but faults are blocked, on
- * the interrupted stack as uu_walk_thread() says: it must be async-signal-safe, and return. It may call uu_describe(),
- * uu_stack_id() and uu_trigger(); it must not walk. Plugins run as in uu_walk() without flags.
- *
+ * the interrupted stack as uu_walk_thread() says: it must be async-signal-safe, keep errno, and return. It may call
+ * uu_describe(), uu_stack_id() and uu_trigger(); it must not walk. Plugins run as in uu_walk() without flags.
  * Returns its number, from 0; -EINVAL: `deliver` is null; -ENOMEM: there are 16; -EBUSY, -EIO: as uu_thread_signal().
  * Thread-safe, async-signal-safe. */
 int uu_client_register(void (*deliver)(void *user, const struct uu_delivery *delivery), void *user);
@@ -323,20 +322,20 @@ uint64_t uu_triggers_lost(void);
  * Handlers that the program had installed before are called first, with the same siginfo and context, and with the
  * signals blocked that sigaction(2) would block for them. If one returns, the program continues and nothing is
  * reported; unless it gave up: replaced the signal's disposition, or sent the signal again. Then the report is written,
- * and what it asked for happens. One that ends the process or jumps away leaves no report, unless by abort(3); nor does
- * one with SA_NODEFER that makes the default disposition the signal's and sends it again, which ends the process at
- * once (as Python's faulthandler does, if it was enabled before). UU_CRASH_FIRST is for these. A handler that is
- * installed later comes first; it has to call the one that it replaced, or to restore it and repeat the signal.
+ * and what it asked for happens. One that ends the process, jumps away or crashes leaves no report, unless by abort(3);
+ * nor does one with SA_NODEFER that makes the default disposition the signal's and sends it again, which ends the
+ * process at once (as Python's faulthandler does, if it was enabled before). UU_CRASH_FIRST is for these. A handler
+ * that is installed later comes first; it has to call the one that it replaced, or to restore it and repeat the signal.
+ * The kernel ends a thread that blocks its fault's signal without calling anybody, and abort(3) a process that had
+ * SIGABRT ignored.
  *
  * A stack overflow can be reported in threads with an alternate signal stack: the one that calls uu_report_crashes(),
  * and those that call uu_prepare_thread() (libuunwind-crash.so, which `uu run` preloads, does that in each thread).
- *
  * A thread that crashes in a function that a walk calls (`frame`, `deliver`, a window's `rule`) has its native stack.
  * A fault in the report itself ends it with what was written. Threads that crash at the same time wait; the first one
  * is reported, with the others' stacks. In the child of a fork everything stays as it is; exec(2) ends it. At most 16
  * reports are written in a process. What is not written within 20 seconds, or comes after two seconds in which the
  * destination had no room, is dropped. Uses the signal of uu_thread_signal().
- *
  * A plugin that loops without calling the host holds a report up for ever, as it does uu_walk(). The first process of a
  * pid namespace ends by what an instruction raises; signals that are sent to it, which the kernel ignores for such a
  * process where their action is the default one, are ignored and not reported, except SIGABRT, after which abort(3)
@@ -362,7 +361,8 @@ uint64_t uu_triggers_lost(void);
 int uu_report_crashes(int fd, uint32_t flags);
 
 /* As uu_report_crashes(), to the file `path`, in which each %p becomes the process id. It is made or appended to when a
- * crash comes, with mode 0600. -EINVAL also: `path` is null or empty; -ENAMETOOLONG: it is longer than 4,000 bytes. */
+ * crash comes, with mode 0600; a relative path is then looked up from the working directory of that time. -EINVAL also:
+ * `path` is null or empty; -ENAMETOOLONG: it is longer than 4,000 bytes. */
 int uu_report_crashes_to(const char *path, uint32_t flags);
 
 /* Gives the calling thread an alternate signal stack of 64 KiB, unless it has one (sigaltstack(2)). When the thread has

@@ -162,7 +162,8 @@ extern "C" {
 
 #[cfg(not(feature = "no-entry-points"))]
 #[used]
-#[link_section = ".init_array"]
+// With a priority, so that in the static library it runs before constructors of the program.
+#[link_section = ".init_array.00001"]
 static INIT: extern "C" fn() = init;
 
 extern "C" fn init() {

@@ -1,5 +1,5 @@
-//! The rule of a frame whose address no unwind data describes: it lies in unowned memory, in a part of an object that is
-//! not executable, or in a function without unwind data.
+//! The rule of a frame whose address no unwind data describes: it lies in unowned memory, in a part of an object that
+//! is not executable, or in a function without unwind data.
 
 use crate::env::by_frame_pointer;
 use uunwind_core::call_site;

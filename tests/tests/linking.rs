@@ -35,6 +35,31 @@ fn a_static_library_is_a_registry_of_its_own() {
     assert_eq!(run(Some(&lib.join("libuunwind.so.0"))), format!("{OUTPUT}setup done\n{two}"));
 }
 
+/// It is ready before constructors of the program run.
+#[test]
+fn a_static_library_walks_in_constructors() {
+    let scratch = paths::scratch("static-constructors");
+    let source = scratch.join("early.c");
+    let text = "#include <stdio.h>
+#include <uu.h>
+static void walks(void) {
+    uint64_t frames[64];
+    uint16_t stop;
+    size_t count = uu_capture(frames, 64, 0, &stop);
+    printf(\"%d %d\\n\", stop, count > 2);
+}
+__attribute__((constructor(101))) static void first(void) { walks(); }
+__attribute__((constructor)) static void early(void) { walks(); }
+int main(void) { walks(); }
+";
+    std::fs::write(&source, text).expect("scratch");
+    let include = format!("-I{}", paths::tree().join("include").display());
+    let library = paths::tree().join("lib/libuunwind.a").display().to_string();
+    let program = compile::gcc_files(&scratch, "early", &[source], &[&include, &library, "-ldl"]);
+    let out = process::run(&mut Command::new(program), &scratch, uu::LIMIT).expect_code(0).stdout;
+    assert_eq!(out, "1 1\n".repeat(3));
+}
+
 /// Without the dynamic loader nobody says where objects are; uu.h says what becomes of stacks then.
 #[test]
 fn without_a_dynamic_loader_stacks_end_at_once() {

@@ -1,4 +1,5 @@
-//! Stacks that the last resorts of a walk would explain wrongly: none of them may be called complete with frames missing.
+//! Stacks that the last resorts of a walk would explain wrongly: none of them may be called complete with frames
+//! missing.
 
 use std::process::Command;
 use uunwind_core::stop_reason::StopReason;
