@@ -366,3 +366,14 @@ fn the_native_unwinder_as_a_plugin_on_a_real_program() {
     println!("sqlite3 through the plugin: {} samples, {:.2} % whole", samples.len(), share * 100.0);
     assert!(samples.len() >= 50 && share >= 0.99, "{} samples, {share}: {reasons:?}", samples.len());
 }
+
+/// Whoever publishes a place that cannot be read has frames that are not shown.
+#[test]
+fn an_unreadable_place_of_frames_is_a_doubt() {
+    let scratch = paths::scratch("published");
+    let program = compile::with_library(&scratch, "published", &["-O1"]);
+    let mut command = Command::new(program);
+    command.env("XDG_CACHE_HOME", scratch.join("cache"));
+    let out = process::run(&mut command, &scratch, uu::LIMIT).expect_code(0);
+    assert_eq!(out.stdout.trim(), "0 1 0");
+}

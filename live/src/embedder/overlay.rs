@@ -45,7 +45,8 @@ unsafe extern "C" fn overlay(view: *mut View) -> u32 {
     let (view, state) = unsafe { (&*view, &mut *(*view).scratch.cast::<State>()) };
     if state.begun == 0 {
         state.begun = 1;
-        state.next = innermost(view).unwrap_or(0);
+        let Some(first) = innermost(view) else { return OVERLAY_INTERPRETER | OVERLAY_DESYNC };
+        state.next = first;
     }
     let mut answer = OVERLAY_INTERPRETER;
     for emitted in 0..=MOST {
@@ -77,12 +78,14 @@ unsafe extern "C" fn overlay(view: *mut View) -> u32 {
     answer | OVERLAY_DESYNC
 }
 
-/// Address of the thread's innermost record. Both words are read through the walk, so that they are in its log, and a
-/// cached walk is invalid when they change.
+/// Address of the thread's innermost record; 0: there is none. `None`: the place that was published is unreadable. Both
+/// words are read through the walk, so that they are in its log, and a cached walk is invalid when they change.
 fn innermost(view: &View) -> Option<u64> {
-    let slot = SLOTS.find(view.thread_pointer)?;
-    let head = word(view, slot.published_at()).filter(|head| *head != 0)?;
-    word(view, head)
+    let Some(slot) = SLOTS.find(view.thread_pointer) else { return Some(0) };
+    match word(view, slot.published_at())? {
+        0 => Some(0),
+        head => word(view, head),
+    }
 }
 
 /// The first record after `from` whose activation lies in the current frame, and its address.

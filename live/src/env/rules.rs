@@ -167,9 +167,23 @@ impl Live<'_> {
         }
         if rule.failed_for(StopReason::NoRule) {
             let recognised = uunwind_sources::by_registers_or_bytes(cursor, reader);
-            return recognised.map_or_else(|| not_code::undescribed(cursor, reader), Packed::from_result);
+            return recognised.map_or_else(|| self.undescribed(cursor, reader), Packed::from_result);
         }
         rule
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn undescribed(&self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+        not_code::undescribed(cursor, reader, |address, reader| {
+            let Some(object) = self.current.object() else { return false };
+            let was = reader.pause(true);
+            reader.begin_image(object.image, self.current.generation, object.last_page);
+            let is_described = self.current.function_at(address, reader).is_some();
+            reader.end_image();
+            reader.pause(was);
+            is_described
+        })
     }
 
     /// The rule by the plugin that claims the current object, if it gives rules. It is cached.

@@ -162,7 +162,9 @@ pub fn in_object(
         }
         Err(StopReason::NoRule) => match uunwind_sources::by_registers_or_bytes(cursor, reader) {
             Some(rule) => Packed::from_result(rule),
-            None => not_code::undescribed(cursor, reader),
+            None => {
+                not_code::undescribed(cursor, reader, |address, reader| object.function_at(address, reader).is_some())
+            }
         },
         Err(reason) => Packed::failed(reason),
     }

@@ -32,14 +32,21 @@ static void on_signal(int signal, siginfo_t *info, void *ucontext) {
     show(ucontext);
 }
 
-/* Without unwind information: one that calls, without a frame; one whose first instruction traps; and one with a frame that ends in
- * a call which does not return, directly before a function with unwind information. */
+/* Without unwind information: one that calls, without a frame; three that trap: at their first instruction, after some, and
+ * where the return address of an earlier call is at the stack pointer; and one with a frame that ends in a call which does
+ * not return, directly before a function with unwind information. */
 void calls(void (*function)(void));
 void traps(void);
+void traps_later(void);
+void traps_deeper(void);
 void ends_in_call(void);
 __asm__(".text\n"
         ".type calls,@function\ncalls:\n sub $24, %rsp\n call *%rdi\n add $24, %rsp\n ret\n.size calls, .-calls\n"
         ".type traps,@function\ntraps:\n ud2\n ret\n.size traps, .-traps\n"
+        ".type traps_later,@function\ntraps_later:\n xor %eax, %eax\n nop\n ud2\n ret\n.size traps_later, .-traps_later\n"
+        ".type returns,@function\nreturns:\n ret\n.size returns, .-returns\n"
+        ".type traps_deeper,@function\ntraps_deeper:\n call returns\n sub $8, %rsp\n ud2\n"
+        ".size traps_deeper, .-traps_deeper\n"
         ".type ends_in_call,@function\nends_in_call:\n push %rbp\n mov %rsp, %rbp\n call shows\n"
         ".size ends_in_call, .-ends_in_call\n"
         ".type after,@function\nafter:\n.cfi_startproc\n ret\n.cfi_endproc\n.size after, .-after\n");
@@ -58,6 +65,10 @@ __attribute__((noinline)) void inner(const char *what) {
         calls(shows);
     else if (!strcmp(what, "trapped"))
         traps();
+    else if (!strcmp(what, "later"))
+        traps_later();
+    else if (!strcmp(what, "deeper"))
+        traps_deeper();
     else
         ends_in_call();
     __asm__ volatile("");
