@@ -41,7 +41,7 @@ pub fn in_data(cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
 
 /// The rule of a frame in a function of an object that has no unwind data. The word at the stack pointer is the return
 /// address of an interrupted pc if it follows a call whose target is the pc; or, in a function that has pushed nothing,
-/// if it lies in a function that `is_described`, after a direct call to less than [`NEAR`] bytes before the pc. (In
+/// if it lies in a function that `is_described`, after a direct call to less than `NEAR` bytes before the pc. (In
 /// code that is not described, it may be left of an earlier call.) All others are stepped by the frame pointer.
 #[cold]
 #[inline(never)]
