@@ -167,7 +167,7 @@ mod tests {
         assert!(status.user == user && status.pids.first().is_none_or(|pid| *pid == own), "{status:?}");
         assert!(share_memory(own, own) && !share_memory(own, parent));
         assert_eq!(sees(own, Path::new("/proc/self/exe")), Some(true));
-        assert_eq!(sees(own, Path::new("/nonexistent")), Some(false));
+        assert_eq!(sees(own, Path::new("/proc/nonexistent")), Some(false));
         let path = std::env::var("PATH").expect("PATH");
         let environment = environment(own).expect("its own");
         assert_eq!(variable(&environment, "PATH"), Some(path.as_bytes()));
