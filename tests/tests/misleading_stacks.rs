@@ -49,16 +49,6 @@ fn a_call_at_a_functions_end_does_not_begin_a_stack() {
     assert_eq!(functions.get(..5).expect("five functions"), ["shows", "ends_in_call", "inner", "middle", "outer"]);
 }
 
-/// Return addresses that were overwritten with zeros are no beginning of a stack.
-#[test]
-fn an_overrun_buffer_is_no_complete_stack() {
-    let (stop, functions) = stack("zeroed");
-    assert_eq!(
-        (stop, functions.get(..2)),
-        (StopReason::NullReturnAddress, Some(&["shows", "overruns"].map(str::to_owned)[..]))
-    );
-}
-
 /// The function whose first byte begins a stack was not called: it is named, and not the one before it.
 #[test]
 fn the_function_that_begins_a_stack_is_named() {

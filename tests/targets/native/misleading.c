@@ -1,4 +1,4 @@
-/* Stacks that a frame pointer, a function's first byte or a null return address explains wrongly. Argument: which. Prints the
+/* Stacks that a frame pointer or a function's first byte explains wrongly. Argument: which. Prints the
  * reason why the walk ended, and the functions' names. */
 #define _GNU_SOURCE
 #include <alloca.h>
@@ -87,29 +87,10 @@ __attribute__((noinline, optimize("no-omit-frame-pointer"))) void outer(const ch
     __asm__ volatile("");
 }
 
-__attribute__((noinline)) void clears(char *from, size_t bytes) {
-    memset(from, 0, bytes);
-    __asm__ volatile("" : : : "memory");
-}
-
-/* Clears more than its own buffer: its return address, and those of its next callers. */
-__attribute__((noinline)) void overruns(size_t bytes) {
-    char buffer[64];
-    clears(buffer, bytes);
-    shows();
-}
-
-__attribute__((noinline)) void parses(size_t bytes) {
-    overruns(bytes);
-    __asm__ volatile("");
-}
-
 int main(int count, char **arguments) {
     const char *what = count > 1 ? arguments[1] : "";
     struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO};
     sigaction(SIGILL, &action, NULL);
-    if (!strcmp(what, "zeroed"))
-        parses(128);
     if (!strcmp(what, "begun")) {
         uint64_t *top = (uint64_t *)((uintptr_t)((char *)malloc(1 << 16) + (1 << 16) - 256) & ~(uintptr_t)15);
         top[0] = (uint64_t)shows;
