@@ -355,3 +355,16 @@ fn a_reader_that_goes_away_is_no_error_report() {
     let outcome = run(&mut shell, &scratch, LIMIT).expect_code(0);
     assert!(outcome.stdout.starts_with("sample ") && !outcome.stderr.contains("panicked"), "{}", outcome.text());
 }
+
+/// A result is not written over its own recording.
+#[test]
+fn a_result_with_the_recordings_name_is_refused() {
+    let scratch = paths::scratch("same-name");
+    let file = scratch.join("q.uu");
+    let words = ["record", "-f", "folded", "-o"].map(OsStr::new);
+    let command =
+        &mut uu::command(&scratch, &[&words[..], &[file.as_os_str(), "--".as_ref(), "true".as_ref()]].concat());
+    let outcome = run(command, &scratch, uu::LIMIT).expect_code(125);
+    assert!(outcome.stderr.contains("is the recording's name"), "{}", outcome.stderr);
+    assert!(!file.exists());
+}

@@ -317,6 +317,12 @@ impl Places {
             places.recording = Some(folder.path().join("recording.uu"));
             places.temporary = Some(folder);
         }
+        if let Some(result) = places.result.as_ref().filter(|_| places.recording == places.result) {
+            let name = result.display();
+            let text =
+                format!("{name} is the recording's name, and cannot be the result's too. Give the result another one");
+            return Err(Failure::new(text));
+        }
         Ok(places)
     }
 
