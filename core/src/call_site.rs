@@ -43,8 +43,16 @@ pub fn direct_target(return_address: u64, reader: &mut Reader<'_>) -> Option<u64
 /// Whether a call that ends at `return_address` leads to `regs.pc`, given the registers at the first instruction there.
 /// Async-signal-safe; as many reads as [`precedes`], and one for each operand in memory.
 pub fn leads_to(return_address: u64, regs: &Regs, reader: &mut Reader<'_>) -> bool {
+    leads_near(return_address, regs, 1, reader)
+}
+
+/// As [`leads_to`], to less than `distance` bytes before `regs.pc`, as far as the registers are what they were at the
+/// first instruction there.
+pub fn leads_near(return_address: u64, regs: &Regs, distance: u64, reader: &mut Reader<'_>) -> bool {
     let was = reader.pause(true);
-    let found = cpu::any_call(return_address, reader, |call, reader| cpu::target(call, regs, reader) == Some(regs.pc));
+    let found = cpu::any_call(return_address, reader, |call, reader| {
+        cpu::target(call, regs, reader).is_some_and(|target| regs.pc.wrapping_sub(target) < distance)
+    });
     reader.pause(was);
     found
 }

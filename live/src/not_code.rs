@@ -41,21 +41,19 @@ pub fn in_data(cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
 
 /// The rule of a frame in a function of an object that has no unwind data. The word at the stack pointer is the return
 /// address of an interrupted pc if it follows a call whose target is the pc; or, in a function that has pushed nothing,
-/// if it lies in a function that `is_described`, after a direct call to less than `NEAR` bytes before the pc. (In
-/// code that is not described, it may be left of an earlier call.) All others are stepped by the frame pointer.
+/// if it lies in a function that `is_described`, after a call to less than `NEAR` bytes before the pc. (In code that is
+/// not described, it may be left of an earlier call.) All others are stepped by the frame pointer.
 #[cold]
 #[inline(never)]
 pub fn undescribed(
     cursor: &Cursor,
     reader: &mut Reader<'_>,
-    is_described: impl Fn(u64, &mut Reader<'_>) -> bool,
+    mut is_described: impl FnMut(u64, &mut Reader<'_>) -> bool,
 ) -> Packed {
-    let is_near = |caller: u64, reader: &mut Reader<'_>| {
-        let target = call_site::direct_target(caller, reader);
-        target.is_some_and(|target| cursor.regs.pc.wrapping_sub(target) < NEAR)
-            && is_described(caller.wrapping_sub(1), reader)
+    let mut is_near = |caller: u64, reader: &mut Reader<'_>| {
+        call_site::leads_near(caller, &cursor.regs, NEAR, reader) && is_described(caller.wrapping_sub(1), reader)
     };
-    let called = if cursor.exact { called_from(cursor, reader, Proof::TargetOr(&is_near)) } else { None };
+    let called = if cursor.exact { called_from(cursor, reader, Proof::TargetOr(&mut is_near)) } else { None };
     called.unwrap_or_else(|| by_frame_pointer(cursor, StopReason::NoRule))
 }
 
@@ -69,7 +67,7 @@ enum Proof<'p> {
     /// It follows a call whose target is the pc.
     Target,
     /// The same, or this is true of it.
-    TargetOr(&'p dyn Fn(u64, &mut Reader<'_>) -> bool),
+    TargetOr(&'p mut dyn FnMut(u64, &mut Reader<'_>) -> bool),
 }
 
 /// The rule of an address that was called, and at which nothing was executed: the return address is the word at the

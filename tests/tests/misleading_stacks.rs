@@ -28,7 +28,7 @@ fn a_frame_pointer_that_skips_callers_is_not_followed() {
 /// While such a function has pushed nothing, its caller is the word at the stack pointer.
 #[test]
 fn the_call_of_an_interrupted_function_is_found() {
-    for (what, leaf) in [("trapped", "traps"), ("later", "traps_later")] {
+    for (what, leaf) in [("trapped", "traps"), ("later", "traps_later"), ("through", "traps_through")] {
         let (stop, functions) = stack(what);
         assert_eq!(stop, StopReason::Complete, "{what}");
         assert_eq!(functions.get(..5).expect("five functions"), [leaf, "inner", "middle", "outer", "main"]);

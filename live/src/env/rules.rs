@@ -174,16 +174,19 @@ impl Live<'_> {
 
     #[cold]
     #[inline(never)]
-    fn undescribed(&self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
-        not_code::undescribed(cursor, reader, |address, reader| {
-            let Some(object) = self.current.object() else { return false };
+    fn undescribed(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+        let rule = not_code::undescribed(cursor, reader, |address, reader| {
             let was = reader.pause(true);
-            reader.begin_image(object.image, self.current.generation, object.last_page);
-            let is_described = self.current.function_at(address, reader).is_some();
-            reader.end_image();
+            let is_described = self.function_at(address, reader).is_some();
             reader.pause(was);
             is_described
-        })
+        });
+        // The caller may lie in another object; what follows is about this one.
+        let lookup = cursor.lookup_pc();
+        if lookup.wrapping_sub(self.current.start) >= self.current.len {
+            self.switch(lookup, reader);
+        }
+        rule
     }
 
     /// The rule by the plugin that claims the current object, if it gives rules. It is cached.

@@ -32,18 +32,21 @@ static void on_signal(int signal, siginfo_t *info, void *ucontext) {
     show(ucontext);
 }
 
-/* Without unwind information: one that calls, without a frame; three that trap: at their first instruction, after some, and
- * where the return address of an earlier call is at the stack pointer; and one with a frame that ends in a call which does
- * not return, directly before a function with unwind information. */
+/* Without unwind information: one that calls, without a frame; four that trap: at their first instruction, after some, the
+ * same called through a register, and where the return address of an earlier call is at the stack pointer; and one with a
+ * frame that ends in a call which does not return, directly before a function with unwind information. */
 void calls(void (*function)(void));
 void traps(void);
 void traps_later(void);
+void traps_through(void);
 void traps_deeper(void);
 void ends_in_call(void);
 __asm__(".text\n"
         ".type calls,@function\ncalls:\n sub $24, %rsp\n call *%rdi\n add $24, %rsp\n ret\n.size calls, .-calls\n"
         ".type traps,@function\ntraps:\n ud2\n ret\n.size traps, .-traps\n"
         ".type traps_later,@function\ntraps_later:\n xor %eax, %eax\n nop\n ud2\n ret\n.size traps_later, .-traps_later\n"
+        ".type traps_through,@function\ntraps_through:\n test %rax, %rax\n nop\n ud2\n ret\n"
+        ".size traps_through, .-traps_through\n"
         ".type returns,@function\nreturns:\n ret\n.size returns, .-returns\n"
         ".type traps_deeper,@function\ntraps_deeper:\n call returns\n sub $8, %rsp\n ud2\n"
         ".size traps_deeper, .-traps_deeper\n"
@@ -67,6 +70,8 @@ __attribute__((noinline)) void inner(const char *what) {
         traps();
     else if (!strcmp(what, "later"))
         traps_later();
+    else if (!strcmp(what, "through"))
+        __asm__ volatile("call *%%rax" : : "a"(traps_through) : "memory", "cc", "rcx", "rdx", "rsi", "rdi", "r8", "r9");
     else if (!strcmp(what, "deeper"))
         traps_deeper();
     else
