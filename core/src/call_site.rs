@@ -22,11 +22,37 @@ pub fn precedes(return_address: u64, reader: &mut Reader<'_>) -> bool {
     found
 }
 
+/// The target of the call that ends at `return_address`, if the instruction itself has it. `None`: it has not, the
+/// bytes can be another call as well, or the target is a stub that jumps on to where a table says, as in a PLT.
+/// Async-signal-safe; as many reads as [`precedes`], and two.
+pub fn direct_target(return_address: u64, reader: &mut Reader<'_>) -> Option<u64> {
+    let was = reader.pause(true);
+    let (mut target, mut calls) = (None, 0);
+    cpu::any_call(return_address, reader, |call, _| {
+        calls += 1;
+        if let cpu::Call::Direct(address) = call {
+            target = Some(address);
+        }
+        false
+    });
+    let found = target.filter(|target| calls == 1 && !cpu::is_stub(*target, reader));
+    reader.pause(was);
+    found
+}
+
 /// Whether a call that ends at `return_address` leads to `regs.pc`, given the registers at the first instruction there.
 /// Async-signal-safe; as many reads as [`precedes`], and one for each operand in memory.
 pub fn leads_to(return_address: u64, regs: &Regs, reader: &mut Reader<'_>) -> bool {
+    leads_near(return_address, regs, 1, reader)
+}
+
+/// As [`leads_to`], to less than `distance` bytes before `regs.pc`, as far as the registers are what they were at the
+/// first instruction there.
+pub fn leads_near(return_address: u64, regs: &Regs, distance: u64, reader: &mut Reader<'_>) -> bool {
     let was = reader.pause(true);
-    let found = cpu::any_call(return_address, reader, |call, reader| cpu::target(call, regs, reader) == Some(regs.pc));
+    let found = cpu::any_call(return_address, reader, |call, reader| {
+        cpu::target(call, regs, reader).is_some_and(|target| regs.pc.wrapping_sub(target) < distance)
+    });
     reader.pause(was);
     found
 }

@@ -1,5 +1,5 @@
-//! The rule of a frame whose address no unwind data can describe: it lies in unowned memory, or in a part of an object
-//! that is not executable.
+//! The rule of a frame whose address no unwind data describes: it lies in unowned memory, in a part of an object that
+//! is not executable, or in a function without unwind data.
 
 use crate::env::by_frame_pointer;
 use uunwind_core::call_site;
@@ -39,22 +39,46 @@ pub fn in_data(cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
     called.unwrap_or(Packed::failed(StopReason::NotCode))
 }
 
+/// The rule of a frame in a function of an object that has no unwind data. The word at the stack pointer is the return
+/// address of an interrupted pc if it follows a call whose target is the pc; or, in a function that has pushed nothing,
+/// if it lies in a function that `is_described`, after a call to less than `NEAR` bytes before the pc. (In code that is
+/// not described, it may be left of an earlier call.) All others are stepped by the frame pointer.
+#[cold]
+#[inline(never)]
+pub fn undescribed(
+    cursor: &Cursor,
+    reader: &mut Reader<'_>,
+    mut is_described: impl FnMut(u64, &mut Reader<'_>) -> bool,
+) -> Packed {
+    let mut is_near = |caller: u64, reader: &mut Reader<'_>| {
+        call_site::leads_near(caller, &cursor.regs, NEAR, reader) && is_described(caller.wrapping_sub(1), reader)
+    };
+    let called = if cursor.exact { called_from(cursor, reader, Proof::TargetOr(&mut is_near)) } else { None };
+    called.unwrap_or_else(|| by_frame_pointer(cursor, StopReason::NoRule))
+}
+
+/// Bytes of a function from its first instruction on in which its pc is recognised.
+const NEAR: u64 = 4096;
+
 /// The condition under which a word counts as the return address of the call that led to the pc.
-enum Proof {
+enum Proof<'p> {
     /// It follows a call.
     Call,
     /// It follows a call whose target is the pc.
     Target,
+    /// The same, or this is true of it.
+    TargetOr(&'p mut dyn FnMut(u64, &mut Reader<'_>) -> bool),
 }
 
 /// The rule of an address that was called, and at which nothing was executed: the return address is the word at the
 /// stack pointer. The caller is marked as doubtful, like one that a frame pointer led to.
 #[cfg(target_arch = "x86_64")]
-fn called_from(cursor: &Cursor, reader: &mut Reader<'_>, proof: Proof) -> Option<Packed> {
+fn called_from(cursor: &Cursor, reader: &mut Reader<'_>, proof: Proof<'_>) -> Option<Packed> {
     let caller = reader.word(cursor.regs.sp())?;
     let proved = match proof {
         Proof::Call => call_site::precedes(caller, reader),
         Proof::Target => call_site::leads_to(caller, &cursor.regs, reader),
+        Proof::TargetOr(is_near) => call_site::leads_to(caller, &cursor.regs, reader) || is_near(caller, reader),
     };
     let rule = Rule { flags: BY_FRAME_POINTER, ..Rule::simple(SP, 8) };
     proved.then(|| rule.pack())
@@ -63,13 +87,14 @@ fn called_from(cursor: &Cursor, reader: &mut Reader<'_>, proof: Proof) -> Option
 /// The rule of an address that was called, and at which nothing was executed: the return address is in x30. The caller
 /// is marked as doubtful, like one that a frame pointer led to.
 #[cfg(target_arch = "aarch64")]
-fn called_from(cursor: &Cursor, reader: &mut Reader<'_>, proof: Proof) -> Option<Packed> {
+fn called_from(cursor: &Cursor, reader: &mut Reader<'_>, proof: Proof<'_>) -> Option<Packed> {
     use uunwind_core::regs::RA;
     use uunwind_core::rule::{RA_IN_REGISTER, RA_SLOT};
     let caller = cursor.regs.get(RA)?;
     let proved = match proof {
         Proof::Call => call_site::precedes(caller, reader),
         Proof::Target => call_site::leads_to(caller, &cursor.regs, reader),
+        Proof::TargetOr(is_near) => call_site::leads_to(caller, &cursor.regs, reader) || is_near(caller, reader),
     };
     let mut rule = Rule { flags: BY_FRAME_POINTER | RA_IN_REGISTER, ..Rule::simple(SP, 0) };
     rule.slots[RA_SLOT] = i16::from(RA);

@@ -32,6 +32,16 @@ pub(super) fn any_call(
     accept(call, reader)
 }
 
+/// Whether a stub of a PLT stands here, after `bti` perhaps: it begins with an `adrp` to x16.
+pub(super) fn is_stub(address: u64, reader: &mut Reader<'_>) -> bool {
+    const BTI: u32 = 0xd503_241f;
+    let first = match reader.u32(address) {
+        Some(hint) if hint & 0xffff_ff3f == BTI => reader.u32(address.wrapping_add(4)),
+        other => other,
+    };
+    first.is_some_and(|instruction| instruction & 0x9f00_001f == 0x9000_0010)
+}
+
 /// The call's target, given the registers at its first instruction.
 pub(super) fn target(call: Call, regs: &Regs, _reader: &mut Reader<'_>) -> Option<u64> {
     match call {

@@ -84,6 +84,18 @@ fn decode(bytes: &[u8], next: u64) -> Option<Call> {
     })
 }
 
+/// Whether an indirect jump stands here, after `endbr64` perhaps: `jmp *offset(%rip)`, with or without a `bnd` prefix.
+pub(super) fn is_stub(address: u64, reader: &mut Reader<'_>) -> bool {
+    let mut bytes = [0; 7];
+    if !reader.read(address, &mut bytes) {
+        return false;
+    }
+    if bytes.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) && !reader.read(address.wrapping_add(4), &mut bytes) {
+        return false;
+    }
+    matches!(bytes, [0xff, 0x25, ..] | [0xf2, 0xff, 0x25, ..])
+}
+
 /// The call's target, given the registers at its first instruction; `None` if they do not determine it.
 pub(super) fn target(call: Call, regs: &Regs, reader: &mut Reader<'_>) -> Option<u64> {
     // The call has pushed a word since.

@@ -167,6 +167,11 @@ pub trait Env: Names + Replay {
     fn function(&mut self, _claim: &Claim, _cursor: &Cursor, _reader: &mut Reader<'_>) -> Span {
         Span::EMPTY
     }
+    /// The unwind range of the function of an object that covers a process address, as process addresses. `None`: there
+    /// is none, or it is not known.
+    fn function_at(&mut self, _address: u64, _reader: &mut Reader<'_>) -> Option<Span> {
+        None
+    }
     /// The object or window that covers a process address.
     fn owner(&mut self, _address: u64, _reader: &mut Reader<'_>) -> Owner {
         Owner::NONE

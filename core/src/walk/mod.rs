@@ -13,6 +13,7 @@
 mod advance;
 mod deep;
 mod env;
+mod evidence;
 mod foreign;
 mod host;
 #[cfg(target_arch = "x86_64")]
@@ -263,6 +264,10 @@ impl<E: Env> Walk<'_, '_, E> {
             // Not taken apart: it is large, and a handler's stack is short.
             let mut look = self.env.look(cursor, self.reader);
             let (rule, window) = (look.rule, look.window);
+            if rule.failed_for(StopReason::StartSymbol) {
+                // It is the first byte of a function, and no return address.
+                flags |= FLAG_EXACT;
+            }
             if let Some(log) = &mut self.log {
                 let (uses, restores) = rule.uses_and_restores();
                 log.note_rule(uses, restores);
@@ -308,9 +313,13 @@ impl<E: Env> Walk<'_, '_, E> {
                 return full;
             }
             let found_by_it = by_frame_pointer;
-            let (pc, exact) = (cursor.regs.pc, cursor.exact);
+            let (pc, lookup, exact) = (cursor.regs.pc, cursor.lookup_pc(), cursor.exact);
             by_frame_pointer = rule.flags() & BY_FRAME_POINTER != 0;
+            let follows_it = by_frame_pointer && rule.cfa_parts().0 == FP;
             let stop = match cfa.and_then(|cfa| advance(rule, cursor, cfa, self.reader)) {
+                Ok(()) if follows_it && evidence::called_another(self.env, lookup, cursor, self.reader) => {
+                    return StopReason::NoRule;
+                }
                 Ok(()) => continue,
                 Err(reason) => reason,
             };

@@ -100,6 +100,9 @@ impl Env for Traced<'_, '_> {
     fn function(&mut self, claim: &Claim, cursor: &Cursor, reader: &mut Reader<'_>) -> Span {
         self.live.function(claim, cursor, reader)
     }
+    fn function_at(&mut self, address: u64, reader: &mut Reader<'_>) -> Option<Span> {
+        self.live.function_at(address, reader)
+    }
     fn owner(&mut self, address: u64, reader: &mut Reader<'_>) -> Owner {
         self.live.owner(address, reader)
     }

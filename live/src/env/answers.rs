@@ -119,6 +119,19 @@ impl Env for Live<'_> {
         function
     }
 
+    #[cold]
+    #[inline(never)]
+    fn function_at(&mut self, address: u64, reader: &mut Reader<'_>) -> Option<Span> {
+        if address.wrapping_sub(self.current.start) >= self.current.len && !self.switch(address, reader) {
+            return None;
+        }
+        let object = self.current.object()?;
+        reader.begin_image(object.image, self.current.generation, object.last_page);
+        let function = self.current.function_at(address, reader);
+        reader.end_image();
+        function
+    }
+
     fn learned(&mut self) {
         changed();
     }

@@ -1,7 +1,7 @@
 //! The sources of the rule of a frame in an object for which no short rule is cached. `docs/design/rules.md` has their
 //! order, with every branch; `Live::any_rule` has the first steps.
 
-use super::{by_frame_pointer, key, key_of, sources, Live};
+use super::{key, key_of, sources, Live};
 use crate::not_code;
 use crate::plugin_rule;
 use crate::state::{MET, PLUGINS, RULES, SHORT_RULES};
@@ -142,13 +142,14 @@ impl Live<'_> {
             let load = guarded::load_of(pc).ok_or(StopReason::NoRule)?;
             return uunwind_sources::find(&sources(object), load, load, reader).0?.rule;
         }
-        // No call has pushed this return address: it is the first byte of a function. It begins a stack, as
-        // makecontext(3) does.
-        if self.current.function_at(pc, reader).is_some_and(|function| function.start == pc) {
-            return Err(StopReason::StartSymbol);
+        if call_site::precedes(pc, reader) {
+            return Err(StopReason::NoRule);
         }
-        // An address in code without unwind information, as coroutine libraries write it.
-        Err(if call_site::precedes(pc, reader) { StopReason::NoRule } else { StopReason::SwitchedStack })
+        // No call has pushed this return address. The first byte of a function begins a stack, as makecontext(3) does;
+        // an address in code without unwind information does, too, as coroutine libraries write it.
+        let function = self.current.function_at(pc, reader);
+        let begins = function.is_some_and(|function| function.start == pc);
+        Err(if begins { StopReason::StartSymbol } else { StopReason::SwitchedStack })
     }
 
     /// The rule of a pc for which no short rule is cached. Also handles a pc without a rule.
@@ -166,7 +167,24 @@ impl Live<'_> {
         }
         if rule.failed_for(StopReason::NoRule) {
             let recognised = uunwind_sources::by_registers_or_bytes(cursor, reader);
-            return recognised.map_or_else(|| by_frame_pointer(cursor, StopReason::NoRule), Packed::from_result);
+            return recognised.map_or_else(|| self.undescribed(cursor, reader), Packed::from_result);
+        }
+        rule
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn undescribed(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+        let rule = not_code::undescribed(cursor, reader, |address, reader| {
+            let was = reader.pause(true);
+            let is_described = self.function_at(address, reader).is_some();
+            reader.pause(was);
+            is_described
+        });
+        // The caller may lie in another object; what follows is about this one.
+        let lookup = cursor.lookup_pc();
+        if lookup.wrapping_sub(self.current.start) >= self.current.len {
+            self.switch(lookup, reader);
         }
         rule
     }

@@ -156,13 +156,15 @@ pub fn in_object(
     let (answer, _) = uunwind_sources::find(&object.sources, lookup, pc, reader);
     match answer {
         Ok(answer) => Packed::from_result(answer.rule),
-        Err(StopReason::NoRule) if !cursor.exact && begins(reader) => Packed::failed(StopReason::StartSymbol),
         Err(StopReason::NoRule) if !cursor.exact && !call_site::precedes(pc, reader) => {
-            Packed::failed(StopReason::SwitchedStack)
+            let begins = begins(reader);
+            Packed::failed(if begins { StopReason::StartSymbol } else { StopReason::SwitchedStack })
         }
         Err(StopReason::NoRule) => match uunwind_sources::by_registers_or_bytes(cursor, reader) {
             Some(rule) => Packed::from_result(rule),
-            None => Packed::from_result(uunwind_frame_pointer::rule(cursor, StopReason::NoRule)),
+            None => {
+                not_code::undescribed(cursor, reader, |address, reader| object.function_at(address, reader).is_some())
+            }
         },
         Err(reason) => Packed::failed(reason),
     }
@@ -223,6 +225,10 @@ impl Env for Remote<'_> {
     fn function(&mut self, _: &Claim, cursor: &Cursor, reader: &mut Reader<'_>) -> Span {
         let object = self.objects.find(cursor.lookup_pc());
         object.and_then(|(_, object)| object.function_at(cursor.lookup_pc(), reader)).unwrap_or_default()
+    }
+
+    fn function_at(&mut self, address: u64, reader: &mut Reader<'_>) -> Option<Span> {
+        self.objects.find(address).and_then(|(_, object)| object.function_at(address, reader))
     }
 
     fn owner(&mut self, address: u64, _: &mut Reader<'_>) -> Owner {

@@ -10,6 +10,7 @@ use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::regs::SP;
 use uunwind_core::rule::{Packed, Rule, BY_FRAME_POINTER};
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Env, Names, Replay};
 use uunwind_ring::copy::CALLED;
@@ -100,6 +101,13 @@ impl Env for Offline<'_> {
             Found::Mapped(object) => in_object(&Rc::clone(&object), cursor, reader, |_| None),
             Found::Missing => Packed::failed(StopReason::ObjectMissing),
             Found::Nothing => self.unowned(cursor),
+        }
+    }
+
+    fn function_at(&mut self, address: u64, reader: &mut Reader<'_>) -> Option<Span> {
+        match self.space.files.find(self.space.process, self.space.time, address) {
+            Found::Mapped(object) => object.function_at(address, reader),
+            Found::Missing | Found::Nothing => None,
         }
     }
 }

@@ -1,0 +1,107 @@
+/* Stacks that a frame pointer or a function's first byte explains wrongly. Argument: which. Prints the
+ * reason why the walk ended, and the functions' names. */
+#define _GNU_SOURCE
+#include <alloca.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <uu.h>
+
+static void show(void *ucontext) {
+    static uint64_t frames[64];
+    struct uu_request request = {.size = sizeof request, .frames = frames, .capacity = 64, .ucontext = ucontext};
+    const struct uu_symbol *symbols = NULL;
+    uu_walk(&request);
+    uu_symbolize(frames, request.words, &symbols);
+    printf("%u", request.stop);
+    for (const struct uu_symbol *symbol = symbols; symbol != NULL; symbol = symbol->next)
+        printf(" %s", *symbol->function ? symbol->function : "?");
+    puts("");
+    fflush(stdout);
+    exit(0);
+}
+
+__attribute__((noinline, noreturn)) void shows(void) {
+    show(NULL);
+    abort();
+}
+
+static void on_signal(int signal, siginfo_t *info, void *ucontext) {
+    (void)signal, (void)info;
+    show(ucontext);
+}
+
+/* Without unwind information: one that calls, without a frame; four that trap: at their first instruction, after some, the
+ * same called through a register, and where the return address of an earlier call is at the stack pointer; and one with a
+ * frame that ends in a call which does not return, directly before a function with unwind information. */
+void calls(void (*function)(void));
+void traps(void);
+void traps_later(void);
+void traps_through(void);
+void traps_deeper(void);
+void ends_in_call(void);
+__asm__(".text\n"
+        ".type calls,@function\ncalls:\n sub $24, %rsp\n call *%rdi\n add $24, %rsp\n ret\n.size calls, .-calls\n"
+        ".type traps,@function\ntraps:\n ud2\n ret\n.size traps, .-traps\n"
+        ".type traps_later,@function\ntraps_later:\n xor %eax, %eax\n nop\n ud2\n ret\n.size traps_later, .-traps_later\n"
+        ".type traps_through,@function\ntraps_through:\n test %rax, %rax\n nop\n ud2\n ret\n"
+        ".size traps_through, .-traps_through\n"
+        ".type returns,@function\nreturns:\n ret\n.size returns, .-returns\n"
+        ".type traps_deeper,@function\ntraps_deeper:\n call returns\n sub $8, %rsp\n ud2\n"
+        ".size traps_deeper, .-traps_deeper\n"
+        ".type ends_in_call,@function\nends_in_call:\n push %rbp\n mov %rsp, %rbp\n call shows\n"
+        ".size ends_in_call, .-ends_in_call\n"
+        ".type after,@function\nafter:\n.cfi_startproc\n ret\n.cfi_endproc\n.size after, .-after\n");
+
+/* A stack that begins with the first byte of `first`; `before` ends directly before it. */
+void begins(void *stack);
+void before(void);
+void first(void);
+__asm__(".text\n.p2align 4\n"
+        ".type before,@function\nbefore:\n.cfi_startproc\n ret\n .skip 15, 0x90\n.cfi_endproc\n.size before, .-before\n"
+        ".type first,@function\nfirst:\n.cfi_startproc\n ud2\n.cfi_endproc\n.size first, .-first\n"
+        ".type begins,@function\nbegins:\n mov %rdi, %rsp\n ret\n.size begins, .-begins\n");
+
+__attribute__((noinline)) void inner(const char *what) {
+    if (!strcmp(what, "skipped"))
+        calls(shows);
+    else if (!strcmp(what, "trapped"))
+        traps();
+    else if (!strcmp(what, "later"))
+        traps_later();
+    else if (!strcmp(what, "through"))
+        __asm__ volatile("call *%%rax" : : "a"(traps_through) : "memory", "cc", "rcx", "rdx", "rsi", "rdi", "r8", "r9");
+    else if (!strcmp(what, "deeper"))
+        traps_deeper();
+    else
+        ends_in_call();
+    __asm__ volatile("");
+}
+
+__attribute__((noinline)) void middle(const char *what) {
+    inner(what);
+    __asm__ volatile("");
+}
+
+/* Its frame pointer is what functions without one leave in the register. */
+__attribute__((noinline, optimize("no-omit-frame-pointer"))) void outer(const char *what) {
+    char *room = alloca(strlen(what) * 16);
+    __asm__ volatile("" : : "r"(room) : "memory");
+    middle(what);
+    __asm__ volatile("");
+}
+
+int main(int count, char **arguments) {
+    const char *what = count > 1 ? arguments[1] : "";
+    struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO};
+    sigaction(SIGILL, &action, NULL);
+    if (!strcmp(what, "begun")) {
+        uint64_t *top = (uint64_t *)((uintptr_t)((char *)malloc(1 << 16) + (1 << 16) - 256) & ~(uintptr_t)15);
+        top[0] = (uint64_t)shows;
+        top[1] = (uint64_t)first;
+        begins(top);
+    }
+    outer(what);
+    return 0;
+}

@@ -1,0 +1,57 @@
+//! Stacks that the last resorts of a walk would explain wrongly: none of them may be called complete with frames
+//! missing.
+
+use std::process::Command;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_tests::{compile, paths, process, uu};
+
+/// What the program shows of this stack: why its walk ended, and its functions, leaf first.
+#[track_caller]
+fn stack(what: &str) -> (StopReason, Vec<String>) {
+    let scratch = paths::scratch(&format!("misleading-{what}"));
+    let options = ["-O2", "-fomit-frame-pointer", "-fno-stack-protector"];
+    let program = compile::with_library(&scratch, "misleading", &options);
+    let out = process::run(Command::new(program).arg(what), &scratch, uu::LIMIT).expect_code(0);
+    let mut words = out.stdout.split_whitespace();
+    let number = words.next().and_then(|word| word.parse().ok()).expect("a reason");
+    let functions = words.map(str::to_owned).skip_while(|name| name != "shows" && !name.starts_with("traps")).collect();
+    (StopReason::from_number(number).expect("a known reason"), functions)
+}
+
+/// A function without unwind information and without a frame leaves the frame pointer of a caller in its register. The
+/// functions between the two are missing by it; the call that it leads to names another function.
+#[test]
+fn a_frame_pointer_that_skips_callers_is_not_followed() {
+    assert_eq!(stack("skipped"), (StopReason::NoRule, ["shows", "calls"].map(str::to_owned).to_vec()));
+}
+
+/// While such a function has pushed nothing, its caller is the word at the stack pointer.
+#[test]
+fn the_call_of_an_interrupted_function_is_found() {
+    for (what, leaf) in [("trapped", "traps"), ("later", "traps_later"), ("through", "traps_through")] {
+        let (stop, functions) = stack(what);
+        assert_eq!(stop, StopReason::Complete, "{what}");
+        assert_eq!(functions.get(..5).expect("five functions"), [leaf, "inner", "middle", "outer", "main"]);
+    }
+}
+
+/// The return address of a call that has returned is no caller.
+#[test]
+fn what_an_earlier_call_left_is_no_caller() {
+    assert_eq!(stack("deeper"), (StopReason::NoRule, vec!["traps_deeper".to_owned()]));
+}
+
+/// Where a function ends in a call, its return address is the first byte of the next one.
+#[test]
+fn a_call_at_a_functions_end_does_not_begin_a_stack() {
+    let (stop, functions) = stack("noreturn");
+    assert_eq!(stop, StopReason::Complete);
+    assert_eq!(functions.get(..5).expect("five functions"), ["shows", "ends_in_call", "inner", "middle", "outer"]);
+}
+
+/// The function whose first byte begins a stack was not called: it is named, and not the one before it.
+#[test]
+fn the_function_that_begins_a_stack_is_named() {
+    let (stop, functions) = stack("begun");
+    assert_eq!((stop, functions), (StopReason::StartSymbol, ["shows", "first"].map(str::to_owned).to_vec()));
+}
