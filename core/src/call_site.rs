@@ -22,20 +22,17 @@ pub fn precedes(return_address: u64, reader: &mut Reader<'_>) -> bool {
     found
 }
 
-/// The target of the call that ends at `return_address`, if the instruction itself has it. `None`: it has not, the
-/// bytes can be another call as well, or the target is a stub that jumps on to where a table says, as in a PLT.
-/// Async-signal-safe; as many reads as [`precedes`], and two.
-pub fn direct_target(return_address: u64, reader: &mut Reader<'_>) -> Option<u64> {
+/// The target of the call that ends at `return_address`, whatever the registers were: the instruction has it, or a word
+/// at a fixed address, which a stub of a linkage table may lead to. `None`: it depends on registers, the bytes can be
+/// another call as well, or the word is not resolved. Async-signal-safe; as many reads as [`precedes`], and three.
+pub fn fixed_target(return_address: u64, reader: &mut Reader<'_>) -> Option<u64> {
     let was = reader.pause(true);
-    let (mut target, mut calls) = (None, 0);
+    let (mut only, mut calls) = (None, 0);
     cpu::any_call(return_address, reader, |call, _| {
-        calls += 1;
-        if let cpu::Call::Direct(address) = call {
-            target = Some(address);
-        }
+        (only, calls) = (Some(call), calls + 1);
         false
     });
-    let found = target.filter(|target| calls == 1 && !cpu::is_stub(*target, reader));
+    let found = only.filter(|_| calls == 1).and_then(|call| cpu::fixed_target(call, reader));
     reader.pause(was);
     found
 }

@@ -46,9 +46,8 @@ uint32_t uu_abi(void);
                                                       stand just before it */
 #define UU_FRAME_EXACT (UINT64_C(1) << 60)         /* an interrupted instruction; otherwise a return address: the call
                                                       is before it, so look up address - 1 */
-#define UU_FRAME_BY_FRAME_POINTER (UINT64_C(1) << 61) /* found by following a frame pointer, or (called from a null or
-                                                      wild address) in the word at the stack pointer; no unwind
-                                                      information vouches for it */
+#define UU_FRAME_BY_FRAME_POINTER (UINT64_C(1) << 61) /* found by a frame pointer, or in the word at the stack pointer: its
+                                                      callee has no unwind information; callers may be missing */
 
 /* Why a walk ended. Numbers never change their meaning. */
 enum uu_stop {
@@ -138,7 +137,8 @@ struct uu_request {
     size_t words;            /* out: words written to `frames` */
     uint32_t count;          /* out: frames */
     uint16_t stop;           /* out: why the walk, or the request, ended: enum uu_stop */
-    uint16_t doubt;          /* out: UU_DOUBT_*; 0: nothing is missing below `stop`, but for UU_FRAME_OMITTED */
+    uint16_t doubt;          /* out: UU_DOUBT_*; 0: nothing is missing below `stop`, but for UU_FRAME_OMITTED, and
+                                perhaps callers before frames with UU_FRAME_BY_FRAME_POINTER */
     /* Or null. With `frames`: where each frame's CFA (canonical frame address) is written, one for each frame and at
        most `capacity` of them: the stack pointer of its caller when it returns. 0: it has none, as frames of languages,
        those that stand for others left out, and an outermost frame whose caller no unwind information describes. Such a

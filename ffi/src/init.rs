@@ -1,12 +1,16 @@
 //! What is found out once, when the object is loaded: in normal context, by the loader.
 
-use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
 use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::objects::DlFindObjectFn;
 use uunwind_core::span::Span;
 use uunwind_core::syscall;
+use uunwind_live::own_stack;
 use uunwind_live::state::{OBJECTS, REGISTRY, SLOTS, TSD_OFFSET};
+
+/// An entry of the auxiliary vector ([getauxval(3)](https://man7.org/linux/man-pages/man3/getauxval.3.html)).
+const AT_RANDOM: c_ulong = 25;
 
 /// `struct dl_phdr_info` (link.h), its first fields.
 #[repr(C)]
@@ -153,6 +157,7 @@ extern "C" {
         dso_handle: *mut c_void,
     ) -> c_int;
     fn getenv(name: *const c_char) -> *const c_char;
+    fn getauxval(kind: c_ulong) -> c_ulong;
     fn dladdr1(address: *const c_void, info: *mut c_void, extra: *mut *mut c_void, flags: c_int) -> c_int;
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     fn pthread_key_create(key: *mut c_uint, destructor: *mut c_void) -> c_int;
@@ -179,6 +184,9 @@ extern "C" fn init() {
         // SAFETY: that is the function's type (dlfcn.h).
         OBJECTS.set_finder(unsafe { core::mem::transmute::<*mut c_void, DlFindObjectFn>(find) });
     }
+    // SAFETY: getauxval has no preconditions. The kernel places these bytes on the stack of the main thread, above all
+    // frames.
+    own_stack::main_stack_is_below(unsafe { getauxval(AT_RANDOM) });
     OBJECTS.populate();
     // SAFETY: normal context; the callback keeps nothing.
     unsafe { dl_iterate_phdr(program_image, core::ptr::null_mut()) };

@@ -11,6 +11,7 @@
 //! in_window        frames in code that was registered at run time; window_rule, window_functions: their rules and names
 //! unowned          which plugins are asked about code that no object covers; not_code: addresses that are no code at all
 //! at_return        functions that begin or end without unwind information
+//! own_stack        whether a frame lies on the stack that its thread was started on
 //! embedder         frames that an interpreter publishes itself
 //! met, salts       validity: what a walk depended on, and the epoch that stands for all short rules
 //! runtime_locks    how a sampled thread stands to the locks of the runtimes that are loaded
@@ -28,6 +29,7 @@ pub mod env;
 pub mod in_window;
 pub mod met;
 pub mod not_code;
+pub mod own_stack;
 pub mod plugin_rule;
 pub mod runtime_locks;
 pub mod salts;

@@ -49,6 +49,16 @@ fn a_call_at_a_functions_end_does_not_begin_a_stack() {
     assert_eq!(functions.get(..5).expect("five functions"), ["shows", "ends_in_call", "inner", "middle", "outer"]);
 }
 
+/// Where zeros were written over return addresses, no stack begins: nothing of the program's own does on the stack that
+/// a thread was started on.
+#[test]
+fn cleared_return_addresses_do_not_begin_a_stack() {
+    for what in ["cleared", "cleared-in-thread"] {
+        let expected = ["shows", "clears"].map(str::to_owned).to_vec();
+        assert_eq!(stack(what), (StopReason::NullReturnAddress, expected), "{what}");
+    }
+}
+
 /// The function whose first byte begins a stack was not called: it is named, and not the one before it.
 #[test]
 fn the_function_that_begins_a_stack_is_named() {

@@ -32,14 +32,16 @@ pub(super) fn any_call(
     accept(call, reader)
 }
 
-/// Whether a stub of a PLT stands here, after `bti` perhaps: it begins with an `adrp` to x16.
-pub(super) fn is_stub(address: u64, reader: &mut Reader<'_>) -> bool {
+/// The call's target, if no register determines it, and no stub of a linkage table stands there: one begins with an
+/// `adrp` to x16, after `bti` perhaps.
+pub(super) fn fixed_target(call: Call, reader: &mut Reader<'_>) -> Option<u64> {
     const BTI: u32 = 0xd503_241f;
-    let first = match reader.u32(address) {
-        Some(hint) if hint & 0xffff_ff3f == BTI => reader.u32(address.wrapping_add(4)),
+    let Call::Direct(called) = call else { return None };
+    let first = match reader.u32(called)? {
+        hint if hint & 0xffff_ff3f == BTI => reader.u32(called.wrapping_add(4))?,
         other => other,
     };
-    first.is_some_and(|instruction| instruction & 0x9f00_001f == 0x9000_0010)
+    (first & 0x9f00_001f != 0x9000_0010).then_some(called)
 }
 
 /// The call's target, given the registers at its first instruction.

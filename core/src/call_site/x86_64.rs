@@ -5,6 +5,8 @@ use crate::regs::{Regs, RSP};
 
 /// The longest form: a REX prefix, the opcode, ModRM, SIB, and a displacement of four bytes.
 const LONGEST: usize = 8;
+/// Bytes of a linkage table's stub.
+const LONGEST_STUB: u64 = 16;
 /// DWARF numbers by the numbers that instructions have for registers.
 const DWARF: [u8; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
 /// The REX prefix's bits that extend the base and the index.
@@ -84,16 +86,33 @@ fn decode(bytes: &[u8], next: u64) -> Option<Call> {
     })
 }
 
-/// Whether an indirect jump stands here, after `endbr64` perhaps: `jmp *offset(%rip)`, with or without a `bnd` prefix.
-pub(super) fn is_stub(address: u64, reader: &mut Reader<'_>) -> bool {
-    let mut bytes = [0; 7];
-    if !reader.read(address, &mut bytes) {
-        return false;
+/// The call's target, if no register determines it. A stub of a linkage table, `jmp *offset(%rip)` after `endbr64` and
+/// a `bnd` prefix perhaps, leads on to the word that it reads; until that is resolved, it leads back to the stub.
+pub(super) fn fixed_target(call: Call, reader: &mut Reader<'_>) -> Option<u64> {
+    const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+    let called = match call {
+        Call::Direct(called) => called,
+        Call::Memory { base: None, index: None, displacement } => return reader.word(displacement),
+        Call::Register(_) | Call::Memory { .. } => return None,
+    };
+    let (mut start, mut bytes) = (called, [0; 7]);
+    if !reader.read(start, &mut bytes) {
+        return None;
     }
-    if bytes.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) && !reader.read(address.wrapping_add(4), &mut bytes) {
-        return false;
+    if bytes.starts_with(&ENDBR64) {
+        start = called.wrapping_add(ENDBR64.len() as u64);
+        if !reader.read(start, &mut bytes) {
+            return None;
+        }
     }
-    matches!(bytes, [0xff, 0x25, ..] | [0xf2, 0xff, 0x25, ..])
+    let (distance, len) = match bytes {
+        [0xff, 0x25, a, b, c, d, _] => ([a, b, c, d], 6),
+        [0xf2, 0xff, 0x25, a, b, c, d] => ([a, b, c, d], 7),
+        _ => return Some(called),
+    };
+    let next = start.wrapping_add(len);
+    let resolved = reader.word(next.wrapping_add_signed(i64::from(i32::from_le_bytes(distance))))?;
+    (resolved.wrapping_sub(called) > LONGEST_STUB).then_some(resolved)
 }
 
 /// The call's target, given the registers at its first instruction; `None` if they do not determine it.
@@ -113,7 +132,7 @@ pub(super) fn target(call: Call, regs: &Regs, reader: &mut Reader<'_>) -> Option
 
 #[cfg(test)]
 mod tests {
-    use super::super::{leads_to, precedes};
+    use super::super::{fixed_target, leads_to, precedes};
     use super::*;
     use crate::memory::Region;
 
@@ -165,6 +184,37 @@ mod tests {
         let [a, b, c, d] = ((TARGET - NEXT) as u32).to_le_bytes();
         assert_eq!(found(&[0xe8, a, b, c, d], 0, &regs()), (true, true));
         assert_eq!(found(&[0xe8, a, b, c, d ^ 1], 0, &regs()), (true, false));
+    }
+
+    /// Calls of `TARGET`'s stub, and through a word: their target, whatever the registers are.
+    #[test]
+    fn fixed_targets_are_found_through_linkage_tables() {
+        const STUB: u64 = NEXT + 0x100;
+        const SLOT: u64 = NEXT + 0x200;
+        let stubs: [&[u8]; 4] = [
+            &[0xff, 0x25, 0xfa, 0x00, 0x00, 0x00, 0x66, 0x90],
+            &[0xf2, 0xff, 0x25, 0xf9, 0x00, 0x00, 0x00, 0x90],
+            &[0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0x25, 0xf6, 0x00, 0x00, 0x00, 0x66, 0x90],
+            &[0xf3, 0x0f, 0x1e, 0xfa, 0xf2, 0xff, 0x25, 0xf5, 0x00, 0x00, 0x00],
+        ];
+        let found = |code: &[u8], stub: &[u8], word: u64| {
+            let word = word.to_le_bytes();
+            let regions = [
+                Region { address: NEXT - code.len() as u64, bytes: code },
+                Region { address: STUB, bytes: stub },
+                Region { address: SLOT, bytes: &word },
+            ];
+            fixed_target(NEXT, &mut Reader::recorded(&regions))
+        };
+        let direct = [0xe8, 0x00, 0x01, 0x00, 0x00];
+        for stub in stubs {
+            assert_eq!(found(&direct, stub, TARGET), Some(TARGET), "{stub:x?}");
+            assert_eq!(found(&direct, stub, STUB + 6), None, "{stub:x?}, not resolved");
+        }
+        assert_eq!(found(&direct, &[0x55; 8], TARGET), Some(STUB));
+        assert_eq!(found(&direct, &[], TARGET), None);
+        assert_eq!(found(&[0xff, 0x15, 0x00, 0x02, 0x00, 0x00], &[], TARGET), Some(TARGET));
+        assert_eq!(found(&[0xff, 0x13], &[], TARGET), None);
     }
 
     #[test]

@@ -176,6 +176,11 @@ pub trait Env: Names + Replay {
     fn owner(&mut self, _address: u64, _reader: &mut Reader<'_>) -> Owner {
         Owner::NONE
     }
+    /// Whether the stack pointer `sp` lies in the stack that the walked thread was started on, and not in one that the
+    /// program made for itself. False: it does not, or it is not known.
+    fn is_on_own_stack(&mut self, _sp: u64, _thread_pointer: u64, _reader: &mut Reader<'_>) -> bool {
+        false
+    }
     /// How the functions of the plugin with this index (0: of a window) are called, so that the walk survives their
     /// failures.
     fn protector(&self, _plugin: u8) -> Protector {

@@ -12,7 +12,7 @@ use crate::memory::Reader;
 #[cold]
 #[inline(never)]
 pub(super) fn called_another<E: Env>(env: &mut E, lookup: u64, caller: &Cursor, reader: &mut Reader<'_>) -> bool {
-    let Some(target) = call_site::direct_target(caller.regs.pc, reader) else { return false };
+    let Some(target) = call_site::fixed_target(caller.regs.pc, reader) else { return false };
     let was = reader.pause(true);
     let is_another = env.function_at(lookup, reader).is_none()
         && env.function_at(target, reader).is_some_and(|function| !function.contains(lookup));

@@ -330,7 +330,12 @@ impl<E: Env> Walk<'_, '_, E> {
                 StopReason::NoRule if found_by_it && cursor.regs.get(FP) == Some(0) => StopReason::FramePointerEnd,
                 StopReason::StartSymbol | StopReason::SwitchedStack if found_by_it => StopReason::FramePointerEnd,
                 // The outermost frame of a stack that user code made: it was not called, but it has called.
-                StopReason::NullReturnAddress if !exact && !found_by_it && call_site::precedes(pc, self.reader) => {
+                StopReason::NullReturnAddress
+                    if !exact
+                        && !found_by_it
+                        && call_site::precedes(pc, self.reader)
+                        && !self.env.is_on_own_stack(cursor.regs.sp(), setting.thread_pointer, self.reader) =>
+                {
                     StopReason::SwitchedStack
                 }
                 stop => stop,

@@ -103,6 +103,9 @@ impl Env for Traced<'_, '_> {
     fn function_at(&mut self, address: u64, reader: &mut Reader<'_>) -> Option<Span> {
         self.live.function_at(address, reader)
     }
+    fn is_on_own_stack(&mut self, sp: u64, thread_pointer: u64, reader: &mut Reader<'_>) -> bool {
+        self.live.is_on_own_stack(sp, thread_pointer, reader)
+    }
     fn owner(&mut self, address: u64, reader: &mut Reader<'_>) -> Owner {
         self.live.owner(address, reader)
     }

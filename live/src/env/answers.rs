@@ -3,6 +3,7 @@
 use super::{by_frame_pointer, Live};
 use crate::in_window;
 use crate::met::changed;
+use crate::own_stack;
 use crate::state::{CHANGES, FUNCTIONS, OBJECTS, PLUGINS, SHORT_RULES};
 use crate::unowned;
 use core::ffi::c_void;
@@ -130,6 +131,10 @@ impl Env for Live<'_> {
         let function = self.current.function_at(address, reader);
         reader.end_image();
         function
+    }
+
+    fn is_on_own_stack(&mut self, sp: u64, thread_pointer: u64, reader: &mut Reader<'_>) -> bool {
+        own_stack::holds(sp, thread_pointer, reader)
     }
 
     fn learned(&mut self) {

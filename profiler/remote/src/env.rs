@@ -231,6 +231,10 @@ impl Env for Remote<'_> {
         self.objects.find(address).and_then(|(_, object)| object.function_at(address, reader))
     }
 
+    fn is_on_own_stack(&mut self, sp: u64, _: u64, _: &mut Reader<'_>) -> bool {
+        self.objects.is_main_stack(sp)
+    }
+
     fn owner(&mut self, address: u64, _: &mut Reader<'_>) -> Owner {
         let Some((index, object)) = self.objects.find(address) else { return Owner::NONE };
         let mut owner = Owner {

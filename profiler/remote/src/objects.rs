@@ -117,6 +117,11 @@ impl Objects {
         self.mappings.iter().find(|m| (m.start..m.end).contains(&address)).map(|m| m.end)
     }
 
+    /// Whether an address lies in the stack of the main thread.
+    pub fn is_main_stack(&self, address: u64) -> bool {
+        self.mappings.iter().any(|m| m.name == b"[stack]" && (m.start..m.end).contains(&address))
+    }
+
     /// Where code that is registered at run time is described, and process address minus file address there.
     pub fn places(&self) -> impl Iterator<Item = (&Places, u64)> {
         self.objects.iter().map(|object| (&object.file.places, object.bias))

@@ -5,7 +5,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::Path;
 use uunwind_built_in::HALVES;
-use uunwind_core::frame::{native_word, semantic_word, FLAG_EXACT, FLAG_INTERPRETER};
+use uunwind_core::frame::{native_word, semantic_word, FLAG_BY_FRAME_POINTER, FLAG_EXACT, FLAG_INTERPRETER};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_language::Language;
 use uunwind_recording::languages::complete;
@@ -213,6 +213,23 @@ fn marks_for_cut_stacks_and_time_outside_of_functions() {
     for line in ["6: 2 complete (33.3 %), 1 ended by frame pointers, 3 failed, 0 lost", "1 failed: unreadable stack"] {
         assert!(summary.contains(line), "{summary}");
     }
+}
+
+/// Callers may be missing where code without unwind data was stepped by its frame pointer: the summary says how often.
+#[test]
+fn steps_by_frame_pointers_are_counted() {
+    let mut b = Builder::new();
+    for frames in [[Native(0, "work"), Native(0, "main")], [Native(0, "leaf"), Native(0, "main")]] {
+        b.sample(&frames, StopReason::Complete, 0, 1);
+    }
+    let summary = |b: &Builder| {
+        String::from_utf8(render(Format::Summary, &b.recording, NativeFrames::Hide).expect("text")).expect("text")
+    };
+    let text = "by the frame pointers of code without unwind data";
+    assert!(!summary(&b).contains(text), "{}", summary(&b));
+    // The caller in the first sample.
+    b.recording.nodes[0].word |= FLAG_BY_FRAME_POINTER;
+    assert!(summary(&b).contains(&format!("             {:>8} {text}", 1)), "{}", summary(&b));
 }
 
 /// What threads without a sample had used when their timers were armed: it is time, and no sample.

@@ -2,6 +2,7 @@
  * reason why the walk ended, and the functions' names. */
 #define _GNU_SOURCE
 #include <alloca.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +64,21 @@ __asm__(".text\n.p2align 4\n"
         ".type first,@function\nfirst:\n.cfi_startproc\n ud2\n.cfi_endproc\n.size first, .-first\n"
         ".type begins,@function\nbegins:\n mov %rdi, %rsp\n ret\n.size begins, .-begins\n");
 
+/* Clears the return address of its caller, and more. */
+__attribute__((noinline, noreturn)) void clears(void) {
+    char room[16];
+    __asm__ volatile("" : : "r"(room) : "memory");
+    memset((char *)__builtin_frame_address(0) + 8, 0, 256);
+    shows();
+}
+
+static void *in_thread(void *unused) {
+    char room[512];
+    __asm__ volatile("" : : "r"(room) : "memory");
+    clears();
+    return unused;
+}
+
 __attribute__((noinline)) void inner(const char *what) {
     if (!strcmp(what, "skipped"))
         calls(shows);
@@ -74,6 +90,13 @@ __attribute__((noinline)) void inner(const char *what) {
         __asm__ volatile("call *%%rax" : : "a"(traps_through) : "memory", "cc", "rcx", "rdx", "rsi", "rdi", "r8", "r9");
     else if (!strcmp(what, "deeper"))
         traps_deeper();
+    else if (!strcmp(what, "cleared"))
+        clears();
+    else if (!strcmp(what, "cleared-in-thread")) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, in_thread, NULL);
+        pthread_join(thread, NULL);
+    }
     else
         ends_in_call();
     __asm__ volatile("");

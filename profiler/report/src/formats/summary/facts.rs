@@ -214,6 +214,13 @@ fn stacks(recording: &Recording, profile: &Profile, out: &mut String) {
             let _ = writeln!(out, "             {count:>8} {text}");
         }
     }
+    let by_frame_pointer = with_frame_pointers(recording);
+    let is_so = |sample: &&Sample| by_frame_pointer.get(sample.stack as usize).is_some_and(|is_so| *is_so);
+    let count = of_shown(recording, profile).filter(is_so).count();
+    if count > 0 {
+        let text = "by the frame pointers of code without unwind data (if it keeps none, callers are missing)";
+        let _ = writeln!(out, "             {count:>8} {text}");
+    }
     let apart = of_shown(recording, profile).filter(|s| s.flags & SAMPLE_APART != 0);
     let (own, others): (Vec<&Sample>, Vec<&Sample>) = apart.partition(|sample| is_in_uu(recording, sample));
     if !own.is_empty() {
@@ -235,6 +242,21 @@ fn stacks(recording: &Recording, profile: &Profile, out: &mut String) {
              [process start] is exec, the dynamic loader and uu's own start"
         );
     }
+}
+
+/// For each node's number, whether a frame pointer led to it or to one of its callers.
+fn with_frame_pointers(recording: &Recording) -> Vec<bool> {
+    let mut found = vec![false];
+    for node in &recording.nodes {
+        let itself = match frames(&[node.word, node.position]).next() {
+            Some(Frame::Native { by_frame_pointer, .. } | Frame::Window { by_frame_pointer, .. }) => by_frame_pointer,
+            _ => false,
+        };
+        // Callers have smaller numbers.
+        let above = found.get(node.parent as usize).is_some_and(|is_so| *is_so);
+        found.push(itself || above);
+    }
+    found
 }
 
 /// Whether a sample without a user stack was taken in code of uu's own.
