@@ -46,8 +46,8 @@ uint32_t uu_abi(void);
                                                       stand just before it */
 #define UU_FRAME_EXACT (UINT64_C(1) << 60)         /* an interrupted instruction; otherwise a return address: the call
                                                       is before it, so look up address - 1 */
-#define UU_FRAME_BY_FRAME_POINTER (UINT64_C(1) << 61) /* found by a frame pointer, or in the word at the stack pointer: its
-                                                      callee has no unwind information; callers may be missing */
+#define UU_FRAME_BY_FRAME_POINTER (UINT64_C(1) << 61) /* found by a frame pointer, or at the stack pointer: its callee has
+                                                      no unwind information, and callers may be missing */
 
 /* Why a walk ended. Numbers never change their meaning. */
 enum uu_stop {
@@ -378,8 +378,7 @@ struct uu_frame_info {
     uint32_t line;           /* semantic frames: the line that executes; 0: not available */
     uint32_t first_line;     /* semantic frames: the line on which the function begins; 0: not available */
     uint32_t omitted;        /* UU_FRAME_OMITTED: how many frames were left out here; else 0 */
-    uint64_t address;        /* process address of the instruction (UU_INFO_EXACT), or return address; 0: semantic
-                                frame */
+    uint64_t address;        /* process address: the instruction (UU_INFO_EXACT) or return address; 0: semantic frame */
     uint64_t file_address;   /* the same as an address of the object's file, as in its symbol table; 0: no object */
     uint64_t file_offset;    /* the same as an offset in that file, in bytes */
     uint64_t position;       /* semantic frames: the position, in the unit of the plugin that emitted the frame */
@@ -420,16 +419,16 @@ struct uu_symbol {
     const char *file;             /* source file, as the debug information or the language's runtime has it */
     const char *object;           /* native frames: the path by which the object was loaded */
     const char *language;         /* semantic frames: as `language` of struct uu_frame_info */
-    const char *problem;          /* for people: why names or lines of this object are missing, such as a file that
-                                     changed */
+    const char *problem;          /* for people: why names or lines of this object are missing (its file changed) */
     uint64_t address;             /* as that of struct uu_frame_info: 0 for semantic frames */
     uint64_t start;               /* process address of the function's first instruction; 0: not available */
     uint32_t line;                /* that executes; 0: not available */
     uint32_t frame;               /* index in `frames` of the frame's first word */
     uint32_t kind;                /* UU_FRAME_KIND() of the frame */
-    uint32_t flags;               /* UU_SYMBOL_INLINED */
+    uint32_t flags;               /* UU_SYMBOL_* */
 };
 #define UU_SYMBOL_INLINED 1u /* inlined into the function that the next symbol names, which is of the same frame */
+#define UU_SYMBOL_CUT 2u     /* as UU_INFO_CUT */
 
 /* Looks up the functions of frames, as uu_capture() and uu_walk() write them: `words` words, of whole frames.
  * `*symbols` is set to a list in the order of the frames, for uu_symbols_free(). Each frame has one symbol, and one
@@ -798,12 +797,13 @@ static inline int uu_optional_loads(struct dl_phdr_info *info, size_t size, void
 
 /* `*missed`: 0, or how many objects had been loaded when the function was not there. */
 static inline void *uu_optional_find(const char *name, unsigned long long *missed) {
+    const int error = errno;
     unsigned long long loads = 0;
+    void *found;
     dl_iterate_phdr(uu_optional_loads, &loads);
     if (loads && loads == __atomic_load_n(missed, __ATOMIC_RELAXED))
         return (void *)0;
-    const int error = errno;
-    void *found = dlsym((void *)0, name); /* RTLD_DEFAULT */
+    found = dlsym((void *)0, name); /* RTLD_DEFAULT */
     if (!found) {
         /* Opened by somebody with RTLD_LOCAL, perhaps: libuunwind.so.0 stays once it is loaded. */
         void *library = dlopen("libuunwind.so.0", RTLD_LAZY | RTLD_NOLOAD);

@@ -70,13 +70,11 @@ pub extern "C" fn uu_setup_with(flags: u32) -> c_int {
 }
 
 fn setup_process() -> Result<*mut c_void, Errno> {
-    let known = SETUP_PROCESS.load(Ordering::Acquire);
-    if !known.is_null() {
-        return Ok(known);
+    let is_first = SETUP_PROCESS.load(Ordering::Acquire).is_null();
+    let found = entry(&SETUP_PROCESS, SYMBOL)?;
+    if is_first {
+        make_short_rules_resident();
     }
-    let found = entry(SYMBOL)?;
-    make_short_rules_resident();
-    SETUP_PROCESS.store(found, Ordering::Release);
     Ok(found)
 }
 
@@ -91,8 +89,14 @@ fn make_short_rules_resident() {
     unsafe { syscall::call(syscall::nr::MADVISE, [first, end - first, MADV_POPULATE_WRITE, 0, 0, 0]) };
 }
 
-/// A function of the set-up object, which is opened for it, and stays. Not async-signal-safe.
-pub fn entry(symbol: &CStr) -> Result<*mut c_void, Errno> {
+/// A function of the set-up object, which is opened for it, and stays. The loader is asked once, and `known` keeps the
+/// answer: in the child of a fork its state is as another thread of the parent had left it, perhaps in the middle of a
+/// dlopen(3). Not async-signal-safe.
+pub fn entry(known: &AtomicPtr<c_void>, symbol: &CStr) -> Result<*mut c_void, Errno> {
+    let found = known.load(Ordering::Acquire);
+    if !found.is_null() {
+        return Ok(found);
+    }
     let mut path = [0u8; 4096];
     beside(&mut path)?;
     const RTLD_NOW: c_int = 2;
@@ -108,6 +112,7 @@ pub fn entry(symbol: &CStr) -> Result<*mut c_void, Errno> {
     if found.is_null() {
         return Err(ENOENT);
     }
+    known.store(found, Ordering::Release);
     Ok(found)
 }
 

@@ -7,27 +7,15 @@ use crate::describe::uu_describe;
 use crate::home;
 use crate::library::uu_private_library_0;
 use crate::setup::{entry, keeping_errno};
-use core::ffi::{c_int, c_void, CStr};
+use core::ffi::{c_int, c_void};
 use core::mem::transmute;
-use core::sync::atomic::{AtomicPtr, Ordering};
-use uunwind_core::errno::{Errno, EINVAL};
+use core::sync::atomic::AtomicPtr;
+use uunwind_core::errno::EINVAL;
 use uunwind_stacks::symbol::{Free, Symbol, Symbolize, FREE, SYMBOLIZE};
 
 /// The set-up object's functions, once they were found; null before.
 static SYMBOLIZE_FOUND: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static FREE_FOUND: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-
-/// A function of the set-up object. The loader is asked once: in the child of a fork its state is as another thread of
-/// the parent had left it, perhaps in the middle of a dlopen(3).
-fn cached(place: &AtomicPtr<c_void>, symbol: &CStr) -> Result<*mut c_void, Errno> {
-    let known = place.load(Ordering::Acquire);
-    if !known.is_null() {
-        return Ok(known);
-    }
-    let found = entry(symbol)?;
-    place.store(found, Ordering::Release);
-    Ok(found)
-}
 
 /// See `uu.h`.
 ///
@@ -43,7 +31,7 @@ pub unsafe extern "C" fn uu_symbolize(frames: *const u64, words: usize, symbols:
         return -EINVAL;
     }
     // Both, so that a child may give back what it has got.
-    keeping_errno(|| match cached(&FREE_FOUND, FREE).and_then(|_| cached(&SYMBOLIZE_FOUND, SYMBOLIZE)) {
+    keeping_errno(|| match entry(&FREE_FOUND, FREE).and_then(|_| entry(&SYMBOLIZE_FOUND, SYMBOLIZE)) {
         // SAFETY: the symbol is a function of this type, which checks the table's build; the arguments were checked.
         Ok(found) => unsafe {
             let symbolize = transmute::<*mut c_void, Symbolize>(found);
@@ -67,7 +55,7 @@ pub unsafe extern "C" fn uu_symbols_free(symbols: *const Symbol) {
         return;
     }
     keeping_errno(|| {
-        if let Ok(found) = cached(&FREE_FOUND, FREE) {
+        if let Ok(found) = entry(&FREE_FOUND, FREE) {
             // SAFETY: the symbol is a function of this type, of the object that made the list.
             unsafe { transmute::<*mut c_void, Free>(found)(symbols) }
         }

@@ -42,6 +42,9 @@ fn it_compiles_as_c_and_as_cpp_without_a_warning() {
             "-Wno-long-long",
             "-fsyntax-only",
         ]);
+        if language == "c" {
+            command.arg("-Wdeclaration-after-statement");
+        }
         let done = command.arg("-I").arg(header().parent().expect("a folder")).arg(&source).output().expect("gcc runs");
         assert!(done.status.success(), "{compiler} {standard}: {}", String::from_utf8_lossy(&done.stderr));
     }

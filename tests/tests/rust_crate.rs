@@ -33,6 +33,7 @@ fn its_structures_are_the_librarys() {
     same!(sys::FrameRecord, uunwind_core::plugin::FrameRecord: outer, activation, name, line);
     assert_eq!(sys::WINDOW_GROWING, uunwind_core::registry::window::GROWING);
     assert_eq!(sys::SYMBOL_INLINED, uunwind_stacks::symbol::INLINED);
+    assert_eq!(sys::SYMBOL_CUT, uunwind_stacks::symbol::CUT);
     assert_eq!(sys::NO_UNWIND, uunwind_core::registry::window::NO_UNWIND);
 }
 

@@ -1,6 +1,6 @@
 //! Frames in words.
 
-use crate::sys::{Symbol, SYMBOL_INLINED};
+use crate::sys::{Symbol, SYMBOL_CUT, SYMBOL_INLINED};
 use crate::{library, steps, Error, Step};
 use std::ffi::{c_char, CStr};
 use std::fmt;
@@ -52,6 +52,8 @@ pub struct Frame {
     pub address: Option<u64>,
     /// Process address of the function's first instruction, where its symbol is available.
     pub start: Option<u64>,
+    /// The function's name or the file's was cut, because it is longer than its room.
+    pub is_cut: bool,
     /// Index among the stack's words of the first word of its frame.
     pub word: usize,
     /// For people: why names or lines are missing.
@@ -88,6 +90,7 @@ pub fn bare(words: &[u64]) -> Vec<Frame> {
         object: PathBuf::new(),
         address: step.address(),
         start: None,
+        is_cut: false,
         word: 0,
         problem: String::new(),
     };
@@ -118,6 +121,7 @@ fn of_symbol(symbol: &Symbol, words: &[u64]) -> Frame {
         object: text(symbol.object).into(),
         address: (symbol.address != 0).then_some(symbol.address),
         start: (symbol.start != 0).then_some(symbol.start),
+        is_cut: symbol.flags & SYMBOL_CUT != 0,
         word: symbol.frame as usize,
         problem: text(symbol.problem),
     }

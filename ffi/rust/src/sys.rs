@@ -111,6 +111,8 @@ pub struct Symbol {
 
 /// `UU_SYMBOL_INLINED`.
 pub const SYMBOL_INLINED: u32 = 1;
+/// `UU_SYMBOL_CUT`.
+pub const SYMBOL_CUT: u32 = 2;
 
 /// `struct uu_function`.
 #[repr(C)]

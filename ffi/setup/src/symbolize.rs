@@ -11,8 +11,8 @@ use uunwind_built_in::HALVES;
 use uunwind_core::errno::{EINVAL, EIO, ENOEXEC};
 use uunwind_core::frame::{frame_words, KIND_NATIVE};
 use uunwind_core::library::{Library, BUILD};
-use uunwind_stacks::describe::{FrameInfo, EXACT};
-use uunwind_stacks::symbol::{self, Describe, INLINED};
+use uunwind_stacks::describe::{self, FrameInfo, EXACT};
+use uunwind_stacks::symbol::{self, Describe, CUT, INLINED};
 use uunwind_symbols::{look_up, table, Mapped, Symbol};
 
 /// Words are no frame's.
@@ -177,7 +177,8 @@ fn entries(frame: &Frame, found: &BTreeMap<Object, Found>) -> Vec<list::Entry> {
     };
     if !is_in_object(info) {
         let (function, file) = (list::text(text(&info.function)), list::text(text(&info.file)));
-        return vec![list::Entry { function, file, line: info.line, ..bare }];
+        let flags = if info.flags & describe::CUT != 0 { CUT } else { 0 };
+        return vec![list::Entry { function, file, line: info.line, flags, ..bare }];
     }
     let object = object(info);
     let found = found.get(&object);
@@ -200,4 +201,26 @@ fn entries(frame: &Frame, found: &BTreeMap<Object, Found>) -> Vec<list::Entry> {
         ..bare.clone()
     };
     inlined.chain([whole]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uunwind_core::frame::{semantic_word, KIND_SEMANTIC};
+
+    /// A description of a function whose name is longer than its room, and of one whose name is not.
+    unsafe extern "C" fn describes(words: *const u64, info: *mut FrameInfo) -> c_int {
+        // SAFETY: `symbolize` passes a frame's words, and a place.
+        let (word, info) = unsafe { (*words, &mut *info) };
+        info.kind = KIND_SEMANTIC.into();
+        info.flags = if word == semantic_word(1, 1) { describe::CUT } else { 0 };
+        2
+    }
+
+    #[test]
+    fn texts_that_were_cut_are_marked() {
+        let words = [semantic_word(1, 1), 0, semantic_word(1, 2), 0];
+        let entries = symbolize(&words, describes).expect("frames");
+        assert_eq!(entries.iter().map(|entry| entry.flags).collect::<Vec<_>>(), [CUT, 0]);
+    }
 }

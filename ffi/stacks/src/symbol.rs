@@ -30,12 +30,14 @@ pub struct Symbol {
     pub frame: u32,
     /// Kind of the frame (`uunwind_core::frame::KIND_*`).
     pub kind: u32,
-    /// A sum of [`INLINED`].
+    /// A sum of [`INLINED`] and [`CUT`].
     pub flags: u32,
 }
 
 /// [`Symbol::flags`]: inlined into the function that the next symbol names.
 pub const INLINED: u32 = 1;
+/// [`Symbol::flags`]: a text was cut, as [`crate::describe::CUT`] says.
+pub const CUT: u32 = 2;
 
 /// `uu_describe`.
 pub type Describe = unsafe extern "C" fn(*const u64, *mut FrameInfo) -> c_int;
