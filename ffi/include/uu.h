@@ -46,8 +46,8 @@ uint32_t uu_abi(void);
                                                       stand just before it */
 #define UU_FRAME_EXACT (UINT64_C(1) << 60)         /* an interrupted instruction; otherwise a return address: the call
                                                       is before it, so look up address - 1 */
-#define UU_FRAME_BY_FRAME_POINTER (UINT64_C(1) << 61) /* found by a frame pointer, or at the stack pointer: its callee has
-                                                      no unwind information, and callers may be missing */
+#define UU_FRAME_BY_FRAME_POINTER (UINT64_C(1) << 61) /* found by a frame pointer, or at the stack pointer: its callee
+                                                      has no unwind information, and callers may be missing */
 
 /* Why a walk ended. Numbers never change their meaning. */
 enum uu_stop {

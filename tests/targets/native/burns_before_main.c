@@ -1,5 +1,4 @@
 /* A library whose constructor uses 0.3 s of CPU time. */
-#include <unistd.h>
 #include "burn.h"
 
 __attribute__((constructor)) static void at_load(void) {
