@@ -1,10 +1,7 @@
 //! What is loaded in the child of a fork. The loader is not asked there: another thread of the parent may have held its
 //! lock when the process was forked, and does not exist in the child, so that nobody ever releases it.
 
-use crate::mapped;
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use uunwind_core::object_key;
@@ -51,29 +48,6 @@ pub fn objects() -> Vec<PathBuf> {
     paths
 }
 
-/// As [`mapped::headers_key`].
-pub fn headers_key(address: u64) -> u64 {
-    let read = || {
-        let mappings: Vec<Mapping> = maps::of("self").ok()?.collect();
-        let at = mappings.iter().position(|mapping| mapping.start <= address && address < mapping.end)?;
-        let inode = mappings.get(at)?.inode;
-        let before = mappings.get(..=at)?.iter().rev().take_while(|mapping| mapping.inode == inode);
-        let first = before.filter(|mapping| mapping.offset == 0).last()?;
-        let memory = File::open("/proc/self/mem").ok()?;
-        let bytes = |at: u64, len: usize| {
-            let mut bytes = vec![0; len];
-            memory.read_exact_at(&mut bytes, at).ok().map(|()| bytes)
-        };
-        let header = bytes(first.start, mapped::ELF_HEADER)?;
-        // e_phoff and e_phnum (<elf.h>).
-        let offset = u64::from_le_bytes(header.get(32..40)?.try_into().ok()?);
-        let count = u16::from_le_bytes(header.get(56..58)?.try_into().ok()?);
-        let programs = bytes(first.start.checked_add(offset)?, usize::from(count) * mapped::PROGRAM_HEADER)?;
-        Some(object_key::key(&[header, programs].concat()))
-    };
-    read().unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,10 +61,6 @@ mod tests {
             let path = path.canonicalize().expect("a file");
             assert!(by_maps.contains(&path), "{} is not in {by_maps:?}", path.display());
         }
-        for address in [headers_key as *const () as u64, libc::getpid as *const () as u64] {
-            let key = headers_key(address);
-            assert!(key != 0 && key == mapped::headers_key(address));
-        }
-        assert!(headers_key(8) == 0 && loads().is_some() && loads() == loads());
+        assert!(loads().is_some() && loads() == loads());
     }
 }

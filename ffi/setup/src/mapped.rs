@@ -1,8 +1,9 @@
 //! Objects as they are mapped: the headers of one that has no build-id, and the one that has no file.
 
-use crate::forked;
-use libc::{c_int, c_void, dl_phdr_info};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use uunwind_core::object_key;
+use uunwind_elf::maps::{self, Mapping};
 
 /// The program's own file, also after it was removed.
 pub const PROGRAM: &str = "/proc/self/exe";
@@ -11,49 +12,31 @@ pub const PROGRAM: &str = "/proc/self/exe";
 pub const VDSO: &[u8] = b"linux-vdso.so.1";
 
 /// Bytes of an ELF header, and of a program header (<elf.h>).
-pub const ELF_HEADER: usize = 64;
-pub const PROGRAM_HEADER: usize = 56;
+const ELF_HEADER: usize = 64;
+const PROGRAM_HEADER: usize = 56;
 
-struct Search {
-    address: u64,
-    key: u64,
-}
-
-/// `uunwind_core::object_key::key` of the ELF header and the program headers of the object that is loaded at an
-/// address; 0: none is, or its header is not mapped.
+/// `uunwind_core::object_key::key` of the ELF header and the program headers of the object that is mapped at an address;
+/// 0: none is, or they are not mapped. The loader, which cannot be asked in the child of a fork, is not asked.
 pub fn headers_key(address: u64) -> u64 {
-    if forked::is_child() {
-        return forked::headers_key(address);
-    }
-    let mut search = Search { address, key: 0 };
-    // SAFETY: the callback gets `search`, and keeps nothing.
-    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut search).cast()) };
-    search.key
-}
-
-unsafe extern "C" fn note(info: *mut dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
-    // SAFETY: the loader passes its structure, `headers_key` its search.
-    let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
-    if info.dlpi_phdr.is_null() {
-        return 0;
-    }
-    // SAFETY: the loader's own copy of the program headers, or their place in the mapped file.
-    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
-    let loaded = || headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
-    let at = |header: &libc::Elf64_Phdr| info.dlpi_addr.wrapping_add(header.p_vaddr);
-    if !loaded().any(|header| search.address.wrapping_sub(at(header)) < header.p_memsz) {
-        return 0;
-    }
-    let first = loaded().find(|header| header.p_offset == 0 && header.p_filesz >= ELF_HEADER as u64);
-    if let Some(first) = first {
-        // SAFETY: the first bytes of a mapped segment that has them.
-        let header = unsafe { std::slice::from_raw_parts(at(first) as *const u8, ELF_HEADER) };
-        // SAFETY: the same bytes as `headers`.
-        let programs =
-            unsafe { std::slice::from_raw_parts(info.dlpi_phdr.cast::<u8>(), headers.len() * PROGRAM_HEADER) };
-        search.key = object_key::key(&[header, programs].concat());
-    }
-    1
+    let read = || {
+        let mappings: Vec<Mapping> = maps::of("self").ok()?.collect();
+        let at = mappings.iter().position(|mapping| mapping.start <= address && address < mapping.end)?;
+        let inode = mappings.get(at)?.inode;
+        let before = mappings.get(..=at)?.iter().rev().take_while(|mapping| mapping.inode == inode);
+        let first = before.filter(|mapping| mapping.offset == 0).last()?;
+        let memory = File::open("/proc/self/mem").ok()?;
+        let bytes = |at: u64, len: usize| {
+            let mut bytes = vec![0; len];
+            memory.read_exact_at(&mut bytes, at).ok().map(|()| bytes)
+        };
+        let header = bytes(first.start, ELF_HEADER)?;
+        // e_phoff and e_phnum (<elf.h>).
+        let offset = u64::from_le_bytes(header.get(32..40)?.try_into().ok()?);
+        let count = u16::from_le_bytes(header.get(56..58)?.try_into().ok()?);
+        let programs = bytes(first.start.checked_add(offset)?, usize::from(count) * PROGRAM_HEADER)?;
+        Some(object_key::key(&[header, programs].concat()))
+    };
+    read().unwrap_or(0)
 }
 
 /// The kernel's object in this process, which has no file (vdso(7)).
@@ -66,4 +49,21 @@ pub fn vdso() -> Option<&'static [u8]> {
     let len = header.e_shoff.checked_add(u64::from(header.e_shentsize) * u64::from(header.e_shnum))?;
     // SAFETY: the kernel maps the whole image.
     Some(unsafe { std::slice::from_raw_parts(at.cast(), usize::try_from(len).ok()?) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_headers_of_an_object_are_those_of_its_file() {
+        let file = std::fs::read(PROGRAM).expect("the test's own file");
+        let number = |at: usize| usize::from(u16::from_le_bytes([file[at], file[at + 1]]));
+        let programs = &file[ELF_HEADER..][..number(56) * PROGRAM_HEADER];
+        // Linkers place the program headers after the ELF header.
+        assert_eq!(number(32), ELF_HEADER);
+        let expected = object_key::key(&[&file[..ELF_HEADER], programs].concat());
+        assert_eq!(headers_key(headers_key as *const () as u64), expected);
+        assert_eq!(headers_key(8), 0);
+    }
 }
