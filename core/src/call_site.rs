@@ -14,10 +14,23 @@ mod cpu;
 use crate::memory::Reader;
 use crate::regs::Regs;
 
-/// Whether a call instruction ends at `return_address`. Async-signal-safe; at most 14 reads of 8 bytes at most.
+/// Addresses below this are never code: Linux maps nothing there (`vm.mmap_min_addr`). Words on a stack often are small
+/// numbers, and need not be tried.
+const LOWEST: u64 = 4096;
+
+/// Whether `accept` takes one of the calls that may end at `return_address`.
+fn any_call(
+    return_address: u64,
+    reader: &mut Reader<'_>,
+    accept: impl FnMut(cpu::Call, &mut Reader<'_>) -> bool,
+) -> bool {
+    return_address >= LOWEST && cpu::any_call(return_address, reader, accept)
+}
+
+/// Whether a call instruction ends at `return_address`. Async-signal-safe; at most 8 reads of at most 8 bytes.
 pub fn precedes(return_address: u64, reader: &mut Reader<'_>) -> bool {
     let was = reader.pause(true);
-    let found = cpu::any_call(return_address, reader, |_, _| true);
+    let found = any_call(return_address, reader, |_, _| true);
     reader.pause(was);
     found
 }
@@ -28,7 +41,7 @@ pub fn precedes(return_address: u64, reader: &mut Reader<'_>) -> bool {
 pub fn fixed_target(return_address: u64, reader: &mut Reader<'_>) -> Option<u64> {
     let was = reader.pause(true);
     let (mut only, mut calls) = (None, 0);
-    cpu::any_call(return_address, reader, |call, _| {
+    any_call(return_address, reader, |call, _| {
         (only, calls) = (Some(call), calls + 1);
         false
     });
@@ -47,7 +60,7 @@ pub fn leads_to(return_address: u64, regs: &Regs, reader: &mut Reader<'_>) -> bo
 /// first instruction there.
 pub fn leads_near(return_address: u64, regs: &Regs, distance: u64, reader: &mut Reader<'_>) -> bool {
     let was = reader.pause(true);
-    let found = cpu::any_call(return_address, reader, |call, reader| {
+    let found = any_call(return_address, reader, |call, reader| {
         cpu::target(call, regs, reader).is_some_and(|target| regs.pc.wrapping_sub(target) < distance)
     });
     reader.pause(was);

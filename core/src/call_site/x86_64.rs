@@ -5,6 +5,8 @@ use crate::regs::{Regs, RSP};
 
 /// The longest form: a REX prefix, the opcode, ModRM, SIB, and a displacement of four bytes.
 const LONGEST: usize = 8;
+/// The shortest: opcode and ModRM.
+const SHORTEST: usize = 2;
 /// Bytes of a linkage table's stub.
 const LONGEST_STUB: u64 = 16;
 /// DWARF numbers by the numbers that instructions have for registers.
@@ -30,14 +32,30 @@ pub(super) fn any_call(
     reader: &mut Reader<'_>,
     mut accept: impl FnMut(Call, &mut Reader<'_>) -> bool,
 ) -> bool {
+    let (bytes, readable) = code_before(return_address, reader);
     // Longest first: without its prefix, a call has another register for its operand.
-    (2..=LONGEST).rev().any(|len| {
-        let mut bytes = [0; LONGEST];
-        let Some(room) = bytes.get_mut(..len) else { return false };
-        let start = return_address.wrapping_sub(len as u64);
-        let call = if reader.read(start, room) { decode(room, return_address) } else { None };
+    (SHORTEST..=readable).rev().any(|len| {
+        let call = bytes.get(LONGEST - len..).and_then(|bytes| decode(bytes, return_address));
         call.is_some_and(|call| accept(call, reader))
     })
+}
+
+/// The bytes before an address, and how many of them, from the last one on, can be read.
+fn code_before(address: u64, reader: &mut Reader<'_>) -> ([u8; LONGEST], usize) {
+    let mut bytes = [0; LONGEST];
+    if reader.read(address.wrapping_sub(LONGEST as u64), &mut bytes) {
+        return (bytes, LONGEST);
+    }
+    // Fewer where the code begins there.
+    let mut readable = 0;
+    for len in SHORTEST..LONGEST {
+        let room = bytes.get_mut(LONGEST - len..);
+        if !room.is_some_and(|room| reader.read(address.wrapping_sub(len as u64), room)) {
+            break;
+        }
+        readable = len;
+    }
+    (bytes, readable)
 }
 
 /// The call that fills these bytes, followed by `next`.
@@ -215,6 +233,15 @@ mod tests {
         assert_eq!(found(&direct, &[], TARGET), None);
         assert_eq!(found(&[0xff, 0x15, 0x00, 0x02, 0x00, 0x00], &[], TARGET), Some(TARGET));
         assert_eq!(found(&[0xff, 0x13], &[], TARGET), None);
+    }
+
+    #[test]
+    fn nothing_is_read_where_no_code_can_be() {
+        let precedes = |return_address: u64| {
+            let region = Region { address: return_address - 2, bytes: &[0xff, 0xd3] };
+            super::super::precedes(return_address, &mut Reader::recorded(&[region]))
+        };
+        assert_eq!([8, 0x100, 0xfff, 0x1000].map(precedes), [false, false, false, true]);
     }
 
     #[test]
