@@ -99,17 +99,24 @@ fn rust_places_agree_with_libunwind() {
 /// C and Rust routines, libc and the dynamic linker, a sample at each instruction.
 #[test]
 fn every_instruction_agrees_with_the_shadow_stack() {
-    steps_agree("stepper", "-Wl,--ld-generated-unwind-info");
+    steps_agree("stepper", &["-Wl,--ld-generated-unwind-info"]);
+}
+
+/// The same with frame pointers, as distributions compile: a frame pointer that was restored too early leads past a
+/// caller.
+#[test]
+fn every_instruction_agrees_with_frame_pointers() {
+    steps_agree("stepper-frame-pointers", &["-fno-omit-frame-pointer"]);
 }
 
 /// The same, where no unwind data describes how the program calls functions of libraries.
 #[test]
 fn every_instruction_agrees_where_linkage_tables_have_no_unwind_data() {
-    steps_agree("stepper-bare-linkage", "-Wl,--no-ld-generated-unwind-info");
+    steps_agree("stepper-bare-linkage", &["-Wl,--no-ld-generated-unwind-info"]);
 }
 
 #[track_caller]
-fn steps_agree(name: &str, linkage: &str) {
+fn steps_agree(name: &str, more: &[&str]) {
     let scratch = paths::scratch(name);
     compile::shared(&scratch, "libfar.so", &["native/far.c"]);
     let routine = compile::rustc(&scratch, "libroutine.a", "native/routine.rs", &["-C", "panic=abort"]);
@@ -117,7 +124,6 @@ fn steps_agree(name: &str, linkage: &str) {
     let options = [
         "-DWITH_RUST",
         "-Wl,-z,lazy",
-        linkage,
         routine.to_str().expect("UTF-8"),
         &folder,
         "-lfar",
@@ -127,6 +133,7 @@ fn steps_agree(name: &str, linkage: &str) {
         "-ldl",
         "-pthread",
     ];
+    let options = [more, &options].concat();
     let program = compile::gcc(&scratch, "stepper", &["native/stepper.c", "native/routines.c"], &options);
     let (oracle, samples) = record(&scratch, EXPLICIT, &[program.as_ref(), OsStr::new("1")]);
     let lines: Vec<&str> = oracle.lines().collect();

@@ -24,7 +24,7 @@ fn run(name: &str, options: &[&str]) -> String {
         command.env("XDG_CACHE_HOME", &cache);
         out = process::run(&mut command, &scratch, uu::LIMIT).expect_code(0).stdout;
     }
-    let kept = std::fs::read_dir(cache.join("uu/tables/7")).expect("the cache").count();
+    let kept = std::fs::read_dir(cache.join("uu/tables/8")).expect("the cache").count();
     assert!(kept >= 2, "{kept} tables in the cache");
     out
 }

@@ -5,6 +5,7 @@ use crate::bytes::Input;
 use crate::delivery;
 use crate::entry::Entry;
 use crate::expression::{self, Value};
+use crate::realigned;
 use crate::row::{Cfa, Kind, Location, Row};
 use core::hint::select_unpredictable;
 use uunwind_core::cache::short::Short;
@@ -95,6 +96,13 @@ fn to_rule(row: &Row<X86_64>, entry: &Entry, pc: u64, input: &mut Input<'_, '_>)
             let (slot, from_fp) = slot(*location, index, entry, pc, input)?;
             *place = slot;
             rule.from_fp |= u8::from(from_fp) << index;
+        }
+    }
+    let from_fp = rule.from_fp & !(1 << RA_SLOT);
+    if from_fp != 0 && realigned::has_restored(row.cfa, pc, input) {
+        for (index, slot) in rule.slots.iter_mut().enumerate().filter(|(index, _)| from_fp >> index & 1 != 0) {
+            *slot = SAME;
+            rule.from_fp &= !(1 << index);
         }
     }
     if ra.kind() == Kind::Register {

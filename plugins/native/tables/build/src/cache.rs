@@ -1,4 +1,4 @@
-//! Tables on disk: `$XDG_CACHE_HOME/uu/tables/7/<digest>`, else `~/.cache/uu/tables/7/<digest>`. The digest covers all
+//! Tables on disk: `$XDG_CACHE_HOME/uu/tables/8/<digest>`, else `~/.cache/uu/tables/8/<digest>`. The digest covers all
 //! that a table is built of ([`Inputs::digest`]), so that no object can leave a table for another one.
 //!
 //! A cache saves time and nothing else: an entry that is missing, damaged, of another version, or that another user
@@ -13,7 +13,7 @@ use uunwind_tables::format::{checksum, TableHead};
 use uunwind_tables::Table;
 
 /// What the builder makes of an object: raised whenever that changes, so that no older table is taken for it.
-const REVISION: &str = "7";
+const REVISION: &str = "8";
 /// No entry is larger, in bytes.
 const LARGEST: u64 = 256 << 20;
 
