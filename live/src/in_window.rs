@@ -145,7 +145,7 @@ impl Live<'_> {
         let remembered = !matches!(held.window().kind, Kind::FramePointer | Kind::Opaque | Kind::Stepper);
         if remembered {
             if let Some(rule) = RULES.get(key, generation).and_then(Packed::from_words) {
-                return or_frame_pointer(rule, cursor);
+                return or_frame_pointer(rule, cursor, reader);
             }
         }
         let protector = self.window_protector(held);
@@ -172,7 +172,7 @@ impl Live<'_> {
         if remembered && lasts {
             RULES.put(key, generation, rule.words());
         }
-        or_frame_pointer(rule, cursor)
+        or_frame_pointer(rule, cursor, reader)
     }
 
     /// The second word of a frame in a window: the window's generation, and the name id of its function.
@@ -244,9 +244,9 @@ pub fn description(start: u64, generation: u64, name: Text) -> Description {
 }
 
 /// `rule`, or, where there is none, the rule by the frame pointer.
-pub fn or_frame_pointer(rule: Packed, cursor: &Cursor) -> Packed {
+pub fn or_frame_pointer(rule: Packed, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
     if rule.failed_for(StopReason::NoRule) {
-        return by_frame_pointer(cursor, StopReason::NoRule);
+        return by_frame_pointer(cursor, StopReason::NoRule, reader);
     }
     rule
 }

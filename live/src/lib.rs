@@ -10,7 +10,7 @@
 //! plugin_rule      rules that a plugin gives for its own code
 //! in_window        frames in code that was registered at run time; window_rule, window_functions: their rules and names
 //! unowned          which plugins are asked about code that no object covers; not_code: addresses that are no code at all
-//! at_return        functions that begin or end without unwind information
+//! prologue         functions with a frame pointer, before they have set it up; at_return: functions at their return
 //! own_stack        whether a frame lies on the stack that its thread was started on
 //! embedder         frames that an interpreter publishes itself
 //! met, salts       validity: what a walk depended on, and the epoch that stands for all short rules
@@ -31,6 +31,7 @@ pub mod met;
 pub mod not_code;
 pub mod own_stack;
 pub mod plugin_rule;
+pub mod prologue;
 pub mod runtime_locks;
 pub mod salts;
 pub mod state;

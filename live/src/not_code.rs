@@ -21,14 +21,14 @@ pub fn unowned(cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
         if !call_site::precedes(cursor.regs.pc, reader) {
             return Packed::failed(StopReason::NotCode);
         }
-        return by_frame_pointer(cursor, StopReason::NoOwner);
+        return by_frame_pointer(cursor, StopReason::NoOwner, reader);
     }
     let was = reader.pause(true);
     let readable = reader.u8(cursor.regs.pc).is_some();
     reader.pause(was);
     let called =
         if readable { called_from(cursor, reader, Proof::Target) } else { called_from(cursor, reader, Proof::Call) };
-    called.unwrap_or_else(|| by_frame_pointer(cursor, StopReason::NoOwner))
+    called.unwrap_or_else(|| by_frame_pointer(cursor, StopReason::NoOwner, reader))
 }
 
 /// The rule of a frame whose pc lies in a part of an object that is not executable.
@@ -54,7 +54,7 @@ pub fn undescribed(
         call_site::leads_near(caller, &cursor.regs, NEAR, reader) && is_described(caller.wrapping_sub(1), reader)
     };
     let called = if cursor.exact { called_from(cursor, reader, Proof::TargetOr(&mut is_near)) } else { None };
-    called.unwrap_or_else(|| by_frame_pointer(cursor, StopReason::NoRule))
+    called.unwrap_or_else(|| by_frame_pointer(cursor, StopReason::NoRule, reader))
 }
 
 /// Bytes of a function from its first instruction on in which its pc is recognised.

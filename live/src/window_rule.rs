@@ -1,13 +1,14 @@
 //! Rules of frames in windows, from each kind of unwind data.
 
 use crate::at_return;
+use crate::env::rule_by_frame_pointer;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
 use uunwind_core::plugin::CRule;
 use uunwind_core::recovery::{Call, Protector};
 use uunwind_core::registry::functions;
 use uunwind_core::registry::window::{Kind, Window, NO_UNWIND};
-use uunwind_core::rule::Rule;
+use uunwind_core::rule::{Rule, BY_FRAME_POINTER};
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_sframe::Section;
@@ -30,7 +31,7 @@ impl From<StopReason> for Missing {
 /// must not be.
 ///
 /// The rule is a pure function of the pc, with two exceptions: functions may be added to a growing window later, and
-/// for [`Kind::FramePointer`] the registers decide whether there is a rule.
+/// for [`Kind::FramePointer`] the registers and the stack decide, too.
 pub fn find(
     window: &Window,
     cursor: &Cursor,
@@ -41,8 +42,8 @@ pub fn find(
         Kind::Opaque => Err(StopReason::OpaqueWindow.into()),
         // The registrar guarantees frame pointers, so the caller is not marked as doubtful.
         Kind::FramePointer => {
-            let rule = uunwind_frame_pointer::rule(cursor, StopReason::UnknownRegister)?;
-            Ok(Rule { flags: 0, ..rule })
+            let rule = rule_by_frame_pointer(cursor, StopReason::UnknownRegister, reader)?;
+            Ok(Rule { flags: rule.flags & !BY_FRAME_POINTER, ..rule })
         }
         Kind::EhFrame => by_eh_frame(window, cursor, reader),
         Kind::Rule => match protector {

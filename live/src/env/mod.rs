@@ -6,10 +6,12 @@ mod code;
 mod rules;
 mod sampler;
 
+use crate::at_return;
 use crate::current::{nowhere, Current};
 use crate::embedder::marks::MARKS;
 use crate::in_window::InWindow;
 use crate::met::Met;
+use crate::prologue;
 use crate::salts::Salts;
 use crate::state::{OBJECTS, PLUGINS, RULES, RUNTIMES};
 use crate::tables;
@@ -23,7 +25,7 @@ use uunwind_core::memory::Reader;
 use uunwind_core::objects::{Lookup, Memo, Object};
 use uunwind_core::plugin::{Plugin, CHECKED_READS};
 use uunwind_core::recovery::Recovery;
-use uunwind_core::rule::Packed;
+use uunwind_core::rule::{Packed, Rule, BY_FRAME_POINTER};
 use uunwind_core::slots::Slot;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::EMBEDDER;
@@ -280,8 +282,20 @@ pub(crate) fn key_of(lookup: u64, exact: bool) -> u64 {
     lookup | if exact { EXACT_KEY } else { 0 }
 }
 
-/// The rule by the frame pointer, for a frame without any other. It fails with `reason` if the value cannot be a frame
-/// pointer.
-pub(crate) fn by_frame_pointer(cursor: &Cursor, reason: StopReason) -> Packed {
-    Packed::from_result(uunwind_frame_pointer::rule(cursor, reason))
+/// The rule by the frame pointer, for a frame without any other; where a function is interrupted that has not set it up
+/// yet, or has restored its caller's, by the stack pointer. It fails with `reason` if the value cannot be a frame pointer.
+pub(crate) fn rule_by_frame_pointer(
+    cursor: &Cursor,
+    reason: StopReason,
+    reader: &mut Reader<'_>,
+) -> Result<Rule, StopReason> {
+    match at_return::rule(cursor, reader).or_else(|| prologue::rule(cursor, reader)) {
+        Some(rule) => Ok(Rule { flags: rule.flags | BY_FRAME_POINTER, ..rule }),
+        None => uunwind_frame_pointer::rule(cursor, reason),
+    }
+}
+
+/// As [`rule_by_frame_pointer`].
+pub(crate) fn by_frame_pointer(cursor: &Cursor, reason: StopReason, reader: &mut Reader<'_>) -> Packed {
+    Packed::from_result(rule_by_frame_pointer(cursor, reason, reader))
 }

@@ -97,7 +97,7 @@ impl Remote<'_> {
         if let Some(window) = &found.window {
             found.rule = self.registered.rule_in(window, cursor, self.memory, reader);
         }
-        found.rule = in_window::or_frame_pointer(found.rule, cursor);
+        found.rule = in_window::or_frame_pointer(found.rule, cursor, reader);
         Some(found)
     }
 

@@ -91,7 +91,7 @@ pub fn by_registers_or_bytes(cursor: &Cursor, reader: &mut Reader<'_>) -> Option
     let was = reader.pause(true);
     let pc = cursor.regs.pc;
     let rule = clone::rule(cursor, reader).map(Ok).or_else(|| go::rule(pc, cursor.exact, reader));
-    let rule = rule.or_else(|| pops::rule(pc, reader).map(Ok));
+    let rule = rule.or_else(|| pops::rule(cursor, reader).map(Ok));
     // A stub can be interrupted, but no call returns to it.
     let rule = rule.or_else(|| if cursor.exact { plt::rule(pc, reader).map(Ok) } else { None });
     reader.pause(was);

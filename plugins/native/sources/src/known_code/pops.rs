@@ -1,7 +1,12 @@
 //! Code that only takes registers from the stack and returns, in functions without unwind information: what is popped
 //! shows where the return address lies. Go's `crosscall_amd64` (runtime/cgo/gcc_amd64.S), the first function of its
 //! threads, is such a one.
+//!
+//! A return address there must follow a call, and a call whose target is known must lead to code shortly before the pc:
+//! after a call that does not return, the instructions may be another path's, with another stack pointer.
 
+use uunwind_core::call_site;
+use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
 use uunwind_core::regs::{CALLEE_SAVED, RSP};
 use uunwind_core::rule::Rule;
@@ -11,8 +16,23 @@ const CODE: u64 = 16;
 /// DWARF numbers of the registers, as instructions number them.
 const NUMBERS: [u8; 8] = [0, 2, 1, 3, 7, 6, 4, 5];
 
-/// The rule where at least one `pop`, then `ret` follows.
-pub fn rule(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
+/// Largest distance of the pc from the function's first instruction, in bytes.
+const NEAR: u64 = 1 << 16;
+
+/// The rule where at least one `pop`, then `ret` follows, and a caller is there.
+pub fn rule(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Rule> {
+    let pc = cursor.regs.pc;
+    let rule = by_code(pc, reader)?;
+    let above = u64::try_from(rule.cfa_offset).ok()?.wrapping_sub(8);
+    let caller = reader.word(cursor.regs.sp().wrapping_add(above))?;
+    let is_called = match call_site::fixed_target(caller, reader) {
+        Some(target) => pc.wrapping_sub(target) < NEAR,
+        None => call_site::precedes(caller, reader),
+    };
+    is_called.then_some(rule)
+}
+
+fn by_code(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
     let mut rule = Rule::simple(RSP, 0);
     let mut popped = [None; CODE as usize];
     let mut count = 0usize;
@@ -57,7 +77,31 @@ mod tests {
 
     fn at(code: &[u8]) -> Option<Rule> {
         let regions = [Region { address: 0x1000, bytes: code }];
-        rule(0x1000, &mut Reader::recorded(&regions))
+        by_code(0x1000, &mut Reader::recorded(&regions))
+    }
+
+    #[test]
+    fn a_caller_must_have_called_this_code() {
+        // pop %rbx; ret; nops: the first bytes of a call's target are read, for it may be a stub.
+        let code = [0x5b, 0xc3, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90];
+        let found = |call: &[u8; 8]| {
+            let stack: Vec<u8> = [7u64, 0x3000].iter().flat_map(|word| word.to_le_bytes()).collect();
+            let regions = [
+                Region { address: 0x2000, bytes: &code },
+                Region { address: 0x2ff8, bytes: call },
+                Region { address: 0x8000, bytes: &stack },
+            ];
+            let cursor = Cursor { regs: Regs::new(0x2000, 0x8000, 0), exact: false };
+            rule(&cursor, &mut Reader::recorded(&regions)).is_some()
+        };
+        // A call of this code; one of other code; call *%rbx; no call.
+        let direct = |target: u32| {
+            let [a, b, c, d] = target.wrapping_sub(0x3000).to_le_bytes();
+            [0x90, 0x90, 0x90, 0xe8, a, b, c, d]
+        };
+        let through_rbx = [0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0xff, 0xd3];
+        let calls = [direct(0x2000), direct(0x2ff8), through_rbx, [0x90; 8]];
+        assert_eq!(calls.map(|call| found(&call)), [true, false, true, false]);
     }
 
     #[test]
