@@ -138,7 +138,7 @@ impl Live<'_> {
         let Some(held) = self.windows.here() else {
             // Recognition reads code on both sides of the pc. Next to a window's code may lie what another thread
             // unmaps at this moment; and what its registrar says about it is right.
-            let recognised = uunwind_sources::overrides_tables(cursor.regs.pc, reader);
+            let recognised = uunwind_sources::outside_of_objects(cursor.regs.pc, reader);
             return recognised.map_or_else(|| not_code::unowned(cursor, reader), |rule| rule.pack());
         };
         let (key, generation) = (key(cursor), held.window().generation | WINDOW);

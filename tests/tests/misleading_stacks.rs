@@ -59,6 +59,24 @@ fn cleared_return_addresses_do_not_begin_a_stack() {
     }
 }
 
+/// Nor does one begin where another function's address was written over a return address.
+#[test]
+fn overwritten_return_addresses_do_not_begin_a_stack() {
+    let expected = ["shows", "overruns"].map(str::to_owned).to_vec();
+    assert_eq!(stack("overrun"), (StopReason::NotCode, expected));
+}
+
+/// A signal handler returns to code of the program's own that nothing describes.
+#[test]
+fn a_restorer_of_the_programs_own_is_a_signals_frame() {
+    let (stop, functions) = stack("signalled");
+    assert_eq!(stop, StopReason::Complete);
+    let [shows, handles, restorer, syscall, signals, inner, ..] = &functions[..] else { panic!("{functions:?}") };
+    // The restorer's address is looked up as that of a call: it has no name, or the name of what is before it.
+    assert_ne!(restorer, "signals");
+    assert_eq!([shows, handles, syscall, signals, inner], ["shows", "handles", "syscall", "signals", "inner"]);
+}
+
 /// The function whose first byte begins a stack was not called: it is named, and not the one before it.
 #[test]
 fn the_function_that_begins_a_stack_is_named() {

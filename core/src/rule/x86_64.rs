@@ -111,6 +111,29 @@ impl Rule {
         rule
     }
 
+    /// The signal frame's rule, if `pc` is where signal handlers return to: at an instruction that sets the number of
+    /// rt_sigreturn(2), after `endbr64` perhaps, or at the `syscall` after it. The handler has popped the return address,
+    /// so the ucontext is at rsp (`struct rt_sigframe` in
+    /// [arch/x86/include/asm/sigframe.h](https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/arch/x86/include/asm/sigframe.h)).
+    /// glibc's function has unwind data; those of musl and of programs that call rt_sigaction(2) themselves have none.
+    pub fn at_sigreturn(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
+        const CODES: [&[u8]; 4] = [
+            &[0xf3, 0x0f, 0x1e, 0xfa, 0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05],
+            &[0xf3, 0x0f, 0x1e, 0xfa, 0xb8, 15, 0, 0, 0, 0x0f, 0x05],
+            &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05],
+            &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
+        ];
+        const SYSCALL: usize = 2;
+        let mut is_at = |start: u64, code: &[u8]| {
+            let mut bytes = [0; 13];
+            let room = bytes.get_mut(..code.len());
+            room.is_some_and(|room| reader.read(start, room) && room == code)
+        };
+        let before = |code: &&[u8]| pc.wrapping_sub((code.len() - SYSCALL) as u64);
+        let found = CODES.iter().any(|code| is_at(pc, code) || is_at(before(code), code));
+        found.then_some(Rule::signal(0))
+    }
+
     /// The caller is on another stack: its stack pointer is `register` + `offset`, and its return address and rbp lie
     /// just below that, as functions with a frame pointer store them. Other registers are lost.
     pub const fn on_other_stack(register: u8, offset: i32) -> Rule {

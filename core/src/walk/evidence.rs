@@ -1,6 +1,6 @@
-//! What speaks against a step that looks plausible: other data of the process that contradicts it.
+//! What speaks against a step or an end that looks plausible: other data of the process that contradicts it.
 
-use super::Env;
+use super::{Env, Setting};
 use crate::call_site;
 use crate::cursor::Cursor;
 use crate::memory::Reader;
@@ -18,4 +18,13 @@ pub(super) fn called_another<E: Env>(env: &mut E, lookup: u64, caller: &Cursor, 
         && env.function_at(target, reader).is_some_and(|function| !function.contains(lookup));
     reader.pause(was);
     is_another
+}
+
+/// Whether the return address that a frame stands for begins no stack, although no call precedes it: it lies on the
+/// stack that the thread was started on, where none begins. Something has overwritten it, or pushed it to jump there.
+#[cold]
+#[inline(never)]
+pub(super) fn is_overwritten<E: Env>(env: &mut E, cursor: &Cursor, setting: &Setting, reader: &mut Reader<'_>) -> bool {
+    !call_site::precedes(cursor.regs.pc, reader)
+        && env.is_on_own_stack(cursor.regs.sp(), setting.thread_pointer, reader)
 }

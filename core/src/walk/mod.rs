@@ -309,6 +309,10 @@ impl<E: Env> Walk<'_, '_, E> {
                 // A word that is no return address is no frame.
                 return StopReason::NotCode;
             }
+            let begins = rule.failed_for(StopReason::StartSymbol) || rule.failed_for(StopReason::SwitchedStack);
+            if begins && !cursor.exact && evidence::is_overwritten(self.env, cursor, setting, self.reader) {
+                return StopReason::NotCode;
+            }
             if let Err(full) = self.push_machine(cursor.regs.pc, flags, window) {
                 return full;
             }

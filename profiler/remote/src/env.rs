@@ -172,7 +172,7 @@ pub fn in_object(
 
 /// The rule of a frame in code that nothing describes.
 fn unowned(cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
-    match uunwind_sources::overrides_tables(cursor.regs.pc, reader) {
+    match uunwind_sources::outside_of_objects(cursor.regs.pc, reader) {
         Some(rule) => rule.pack(),
         None => not_code::unowned(cursor, reader),
     }

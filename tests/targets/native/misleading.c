@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <uu.h>
 
 static void show(void *ucontext) {
@@ -64,6 +66,36 @@ __asm__(".text\n.p2align 4\n"
         ".type first,@function\nfirst:\n.cfi_startproc\n ud2\n.cfi_endproc\n.size first, .-first\n"
         ".type begins,@function\nbegins:\n mov %rdi, %rsp\n ret\n.size begins, .-begins\n");
 
+/* Writes a function's address over its return address. */
+__attribute__((noinline, noreturn)) void overruns(void) {
+    void (*volatile room[2])(void);
+    for (int i = 0; i < 64; i++)
+        ((void (*volatile *)(void))__builtin_frame_address(0))[1 + i] = first;
+    __asm__ volatile("" : : "r"(room) : "memory");
+    shows();
+}
+
+/* A handler's restorer of the program's own, without unwind information. */
+void restorer(void);
+__asm__(".text\n.type restorer,@function\nrestorer:\n mov $15, %rax\n syscall\n.size restorer, .-restorer\n");
+
+__attribute__((noinline)) void handles(int signal) {
+    (void)signal;
+    shows();
+}
+
+__attribute__((noinline)) void signals(void) {
+    const struct {
+        void (*handler)(int);
+        unsigned long flags;
+        void (*restorer)(void);
+        unsigned long mask;
+    } action = {handles, 0x04000000 /* SA_RESTORER */, restorer, 0};
+    syscall(SYS_rt_sigaction, SIGUSR1, &action, NULL, 8);
+    syscall(SYS_tkill, syscall(SYS_gettid), SIGUSR1);
+    __asm__ volatile("");
+}
+
 /* Clears the return address of its caller, and more. */
 __attribute__((noinline, noreturn)) void clears(void) {
     char room[16];
@@ -90,6 +122,10 @@ __attribute__((noinline)) void inner(const char *what) {
         __asm__ volatile("call *%%rax" : : "a"(traps_through) : "memory", "cc", "rcx", "rdx", "rsi", "rdi", "r8", "r9");
     else if (!strcmp(what, "deeper"))
         traps_deeper();
+    else if (!strcmp(what, "overrun"))
+        overruns();
+    else if (!strcmp(what, "signalled"))
+        signals();
     else if (!strcmp(what, "cleared"))
         clears();
     else if (!strcmp(what, "cleared-in-thread")) {

@@ -11,9 +11,8 @@ mod swapcontext;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
 use uunwind_core::rule::Rule;
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
-
-pub use start_files::rule as not_covered;
 
 /// A sequence of instructions: its bytes (`None`: any byte), and the offsets at which it can be interrupted.
 struct Instructions<const N: usize> {
@@ -67,6 +66,26 @@ impl<const N: usize> Instructions<N> {
 pub fn overrides_tables(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
     let was = reader.pause(true);
     let rule = swapcontext::rule(pc, reader);
+    reader.pause(was);
+    rule
+}
+
+/// As [`overrides_tables`], in code that no object covers: where signal handlers return to may lie there, too.
+pub fn outside_of_objects(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
+    overrides_tables(pc, reader).or_else(|| at_sigreturn(pc, reader))
+}
+
+/// The rule of code without tables, and the range of its function: where signal handlers return to, and a compiler's
+/// start files. Async-signal-safe.
+#[cold]
+pub fn not_covered(lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<(Rule, Span)> {
+    let signal = at_sigreturn(pc, reader).map(|rule| (rule, Span::EMPTY));
+    signal.or_else(|| start_files::rule(lookup, pc, reader))
+}
+
+fn at_sigreturn(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
+    let was = reader.pause(true);
+    let rule = Rule::at_sigreturn(pc, reader);
     reader.pause(was);
     rule
 }

@@ -16,6 +16,11 @@ pub fn overrides_tables(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
     rule
 }
 
+/// As [`overrides_tables`].
+pub fn outside_of_objects(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
+    overrides_tables(pc, reader)
+}
+
 /// As [`overrides_tables`], given the address to search with: handlers return there.
 pub(crate) fn overrides(_lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
     overrides_tables(pc, reader)
