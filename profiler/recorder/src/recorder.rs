@@ -17,6 +17,7 @@ use crate::snapshot::{Now, Snapshots};
 use crate::spawn::{objects_value, preload_value, spawn, users_preload};
 use crate::starts::Starts;
 use crate::survey::Survey;
+use crate::traceme;
 use crate::watch::Watcher;
 use std::ffi::OsString;
 use std::fs::File;
@@ -251,6 +252,7 @@ impl Running {
             if take_term() {
                 self.child.terminate();
             }
+            traceme::release(self.child.pid());
             if may_have_ended && self.child.ended().is_some() {
                 return EndCause::ProgramEnded;
             }
@@ -423,6 +425,7 @@ impl Running {
             if take_term() {
                 self.child.terminate();
             }
+            traceme::release(self.child.pid());
             if let Some(ended) = self.child.ended() {
                 return ended.status;
             }
