@@ -210,6 +210,32 @@ fn an_empty_recording_is_a_failure_where_that_was_asked_for() {
         .expect_code(CODE.parse().expect("a number"));
 }
 
+/// With --explicit, a program that sends itself no signal has no sample.
+#[test]
+fn a_run_without_a_sample_leaves_the_files_of_an_earlier_one() {
+    let scratch = paths::scratch("left-as-before");
+    let (recording, picture) = (scratch.join("x.uu"), scratch.join("x.svg"));
+    let record = |program: &str| {
+        let mut uu = uu::command(&scratch, &["record", "--explicit", "-o"]);
+        process::run(uu.arg(&picture).args(["--", program]), &scratch, uu::LIMIT)
+    };
+    let files = || [&recording, &picture].map(|path| std::fs::read_to_string(path).ok());
+    let first = record("true").expect_code(0);
+    assert!(first.stderr.contains("nothing was sampled") && files() == [None, None], "{}", first.text());
+    for path in [&recording, &picture] {
+        std::fs::write(path, "older").expect("scratch");
+    }
+    let older = [Some("older".to_owned()), Some("older".to_owned())];
+    let second = record("true").expect_code(0);
+    let said = format!("left as before this run: {}, {}", recording.display(), picture.display());
+    assert!(second.stderr.contains(&said) && files() == older, "{}", second.text());
+    record("/nonexistent/program").expect_code(127);
+    assert_eq!(files(), older);
+    let others =
+        std::fs::read_dir(&scratch).expect("the folder").filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    assert_eq!(others.filter(|name| name.starts_with('.')).count(), 0, "a temporary file");
+}
+
 /// The line of the summary on CPU time; no share in it exceeds 100 %.
 #[track_caller]
 fn cpu_line(outcome: &Outcome) -> String {

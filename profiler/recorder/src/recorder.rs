@@ -10,7 +10,7 @@ use crate::kernel::clock::KernelClock;
 use crate::machine;
 use crate::naming::Progress;
 use crate::objects::Objects;
-use crate::output::{default_name, settle, OutputFile};
+use crate::output::{default_name, settle, Older, OutputFile};
 use crate::safe_path::SafePaths;
 use crate::session::Session;
 use crate::snapshot::{Now, Snapshots};
@@ -116,9 +116,9 @@ pub fn record_with(
     // From here on the program runs, and no failure may end uu before it.
     let pid = child.pid();
     let name = config.output.clone().unwrap_or_else(|| default_name(program(config), pid));
-    let (path, rename_error) = match output.rename(name) {
-        Ok(path) => (path, None),
-        Err(e) => (wanted, Some(std::io::Error::other(e.to_string()))),
+    let (path, older, rename_error) = match output.rename(name) {
+        Ok((path, older)) => (path, older, None),
+        Err(e) => (wanted, None, Some(std::io::Error::other(e.to_string()))),
     };
     let settings = settings(config, flags, pid);
     let mut writer = Writer::begin(file, &settings);
@@ -139,8 +139,21 @@ pub fn record_with(
     let namer = config.namer.clone();
     let (wall, cpu_used) = (Duration::ZERO, 0);
     let (snapshots, walk) = (Snapshots::new(config.every), config.walk);
-    let mut running =
-        Running { child, drain, safe, path, kept, namer, rename_error, naming: None, wall, cpu_used, snapshots, walk };
+    let mut running = Running {
+        child,
+        drain,
+        safe,
+        path,
+        older,
+        kept,
+        namer,
+        rename_error,
+        naming: None,
+        wall,
+        cpu_used,
+        snapshots,
+        walk,
+    };
     let begin = Instant::now();
     let cause = running.until_end(config.duration, &mut event);
     running.wall = begin.elapsed();
@@ -226,6 +239,8 @@ pub struct Running {
     drain: Drain,
     safe: SafePaths,
     path: PathBuf,
+    /// The file that had this path before.
+    older: Option<Older>,
     /// The recording's file, also if its path now leads to another one.
     kept: File,
     namer: Vec<OsString>,
@@ -264,6 +279,9 @@ impl Running {
                 checked = Instant::now();
             }
             let pass = self.drain.pass(look);
+            if self.drain.samples > 0 {
+                self.older.take().into_iter().for_each(Older::discard);
+            }
             event(Event::Recording { samples: self.drain.samples });
             if flushed.elapsed() >= FLUSH {
                 flushed = Instant::now();
@@ -416,6 +434,7 @@ impl Running {
             wall: self.wall,
             unrecorded: self.other_version().into_iter().chain(self.drain.survey.lines(true)).collect(),
             write_error: self.rename_error.take().or(write_error),
+            older: self.older.take(),
         }
     }
 
