@@ -301,6 +301,19 @@ fn low_coverage_is_named_with_its_reason() {
     assert!(note.contains("its environment has no LD_PRELOAD") && note.contains("/burn ("), "{note}");
 }
 
+/// What a process has used before it became a program that is not recorded is in samples.
+#[test]
+fn time_before_an_exec_is_not_counted_as_unrecorded() {
+    let (burn, scratch) = burn("burns-then-execs", &[]);
+    let program = compile::gcc(&scratch, "first", &["native/burns_then_execs.c"], &[]);
+    // The CPU clock goes on through exec: the second program uses 1.5 s.
+    let words = [program.to_str().expect("text"), "2", &burn, "3.5"];
+    let outcome = record(&scratch, &["-r", "199"], &words).expect_code(0);
+    let note = outcome.stderr.lines().find(|line| line.contains("not recorded: ")).expect("a note");
+    let seconds = note.split_once("at least ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok());
+    assert!(note.contains("/burn (") && seconds.is_some_and(|seconds| seconds < 1.8), "{}", outcome.text());
+}
+
 #[test]
 fn java_is_named_with_what_to_use() {
     let (burn, scratch) = burn("java", &[]);

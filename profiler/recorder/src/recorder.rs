@@ -127,7 +127,7 @@ pub fn record_with(
     }
     languages.iter().for_each(|language| writer.language(language));
     event(Event::Started { pid, output: &path });
-    let survey = Survey::new(pid, config.preload.clone(), config.flags & FLAG_NO_CHILDREN != 0);
+    let survey = Survey::new(pid, config.preload.clone(), config.flags & FLAG_NO_CHILDREN != 0, config.rate);
     let mut drain = Drain::new(session, facts, objects, writer, survey);
     drain.starts = watcher.is_none().then(|| Starts::new(config.rate, machine::monotonic()));
     drain.watcher = watcher;

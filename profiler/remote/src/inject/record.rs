@@ -94,7 +94,7 @@ pub fn record(
     let mut writer = Writer::begin(file, &settings);
     languages.iter().for_each(|language| writer.language(language));
     event(Event::Begun(&settings.command, &path));
-    let survey = Survey::new(pid, PathBuf::new(), true);
+    let survey = Survey::new(pid, PathBuf::new(), true, attach.rate);
     let mut drain = Drain::new(session, facts, objects, writer, survey);
     let mut snapshots = Snapshots::new(attach.every);
     let start = Instant::now();
