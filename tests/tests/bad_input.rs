@@ -252,6 +252,10 @@ fn results_in_one_place() {
         let words = ["record", "--stream", stream, "-o", output, "--", "true"].map(OsStr::new);
         refused(uu_says(&words), 125, &[&format!("--stream {stream}: "), "another place"]);
     }
+    for condition in ["thread=", "process=", "function=", "module="] {
+        let words = ["report".as_ref(), file, "--filter".as_ref(), OsStr::new(condition)];
+        refused(uu_says(&words), 125, &[&format!("--filter {condition}: "), "has no value"]);
+    }
 }
 
 /// What a result takes the place of stays whole, and keeps its permissions and the link that leads to it.
