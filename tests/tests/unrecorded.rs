@@ -314,6 +314,17 @@ fn time_before_an_exec_is_not_counted_as_unrecorded() {
     assert!(note.contains("/burn (") && seconds.is_some_and(|seconds| seconds < 1.8), "{}", outcome.text());
 }
 
+/// After a walk of a deep stack, ticks take no sample for a while, and the next sample stands for them.
+#[test]
+fn ticks_that_wait_for_a_sample_are_lost_when_their_thread_ends() {
+    let scratch = paths::scratch("deep-ends");
+    let program = compile::gcc(&scratch, "program", &["native/deep_ends.c"], &["-pthread"]);
+    let outcome = record(&scratch, &["-r", "999"], &[program.to_str().expect("text")]).expect_code(0);
+    let line = outcome.stderr.lines().find(|line| line.starts_with("  samples")).expect("a summary");
+    let lost = line.rsplit(", ").next().and_then(|lost| lost.strip_suffix(" lost")?.parse::<u64>().ok());
+    assert!(lost.is_some_and(|lost| lost >= 5), "{}", outcome.text());
+}
+
 #[test]
 fn java_is_named_with_what_to_use() {
     let (burn, scratch) = burn("java", &[]);
