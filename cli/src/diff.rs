@@ -57,6 +57,9 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     }
     let native_frames = options::native_frames(&options.native_frames)?;
     let (before, after) = (options::path(options.before, "FILE")?, options::path(options.after, "FILE")?);
+    if let Some(output) = &output {
+        save::check_apart(output, &[before.clone(), after.clone()])?;
+    }
     let (first, second) = (read(&before)?, read(&after)?);
     first.has_time_of(&second).map_err(|why| Failure::new(format!("{}: {why}", after.display())))?;
     let profile = |recording| Merger::new(&mut Resolver::new(recording), native_frames).profile();

@@ -93,6 +93,9 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     let native_frames = options::native_frames(&options.native_frames)?;
     let output = output.filter(|path| path.as_os_str() != "-");
     let format = options::choose_format(format, output.as_deref(), Format::Summary)?;
+    if let Some(output) = &output {
+        save::check_apart(output, &files)?;
+    }
     let view = view(&options.by, options.lines, [&options.filter, &options.focus, &options.ignore], native_frames)?;
     let view = View { idle: options.idle, ..view };
     let (mut recording, whole) = read(file)?;

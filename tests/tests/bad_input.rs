@@ -231,6 +231,57 @@ fn foreign_and_missing_recordings() {
     refused(uu_says(&["report".as_ref(), scratch.as_os_str()]), 125, &[]);
 }
 
+/// No result is written over what it is made of, or over another one.
+#[test]
+fn results_in_one_place() {
+    let (program, scratch) = burn(&[]);
+    let recording = uu::record(&scratch, &["-r", "199"], |_| {}, &[program.as_ref(), "0.1".as_ref()]).expect_code(0);
+    let (file, link) = (recording.file.as_os_str(), scratch.join("link.svg"));
+    let whole = std::fs::read(file).expect("the recording");
+    std::os::unix::fs::symlink(file, &link).expect("a link");
+    let says = "this is the recording that is read";
+    for words in [
+        &["report".as_ref(), file, "-o".as_ref(), file][..],
+        &["report".as_ref(), file, "-o".as_ref(), link.as_os_str()],
+        &["diff".as_ref(), file, file, "-o".as_ref(), link.as_os_str()],
+    ] {
+        refused(uu_says(words), 125, &[says, "another name"]);
+    }
+    assert_eq!(std::fs::read(file).expect("the recording"), whole);
+    for (stream, output) in [("x.uu", "x.uu"), ("./x.svg", "x.svg"), ("x.uu", "x.svg")] {
+        let words = ["record", "--stream", stream, "-o", output, "--", "true"].map(OsStr::new);
+        refused(uu_says(&words), 125, &[&format!("--stream {stream}: "), "another place"]);
+    }
+    for condition in ["thread=", "process=", "function=", "module="] {
+        let words = ["report".as_ref(), file, "--filter".as_ref(), OsStr::new(condition)];
+        refused(uu_says(&words), 125, &[&format!("--filter {condition}: "), "has no value"]);
+    }
+}
+
+/// What a result takes the place of stays whole, and keeps its permissions and the link that leads to it.
+#[test]
+fn a_result_that_finds_no_space() {
+    let (program, scratch) = burn(&[]);
+    let recording = uu::record(&scratch, &["-r", "199"], |_| {}, &[program.as_ref(), "0.1".as_ref()]).expect_code(0);
+    let (result, link) = (scratch.join("result.json"), scratch.join("link.json"));
+    std::fs::write(&result, "older").expect("scratch");
+    std::fs::set_permissions(&result, std::fs::Permissions::from_mode(0o640)).expect("scratch");
+    std::os::unix::fs::symlink("result.json", &link).expect("a link");
+    let words = ["report".as_ref(), recording.file.as_os_str(), "-o".as_ref(), link.as_os_str()];
+    let mut shell = Command::new("sh");
+    // A file of more than 512 bytes is refused, as on a full disk.
+    shell.args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$@\"", "sh"]).arg(paths::uu()).args(words);
+    refused(run(&mut shell, &scratch, LIMIT), 125, &["cannot write", "link.json", "File too large"]);
+    assert_eq!(std::fs::read_to_string(&result).expect("the older one"), "older");
+    refused(uu_says(&words), 0, &[]);
+    assert!(std::fs::read(&result).expect("the result").starts_with(b"{"));
+    let mode = std::fs::metadata(&result).expect("the result").permissions().mode();
+    assert!(mode & 0o777 == 0o640 && link.is_symlink(), "{mode:o}");
+    let others = std::fs::read_dir(&scratch).expect("the folder");
+    let others = others.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    assert_eq!(others.filter(|name| name.starts_with('.')).count(), 0, "a temporary file");
+}
+
 /// Cut anywhere, or with bytes changed anywhere: an error, or what could be read; never a crash or a hang.
 #[test]
 fn damaged_recordings() {

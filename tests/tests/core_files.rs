@@ -273,6 +273,10 @@ fn a_program_that_lies_elsewhere_is_found_by_its_build_id() {
 
         let kept_text = kept.to_str().expect("a path");
         expect_same(&dead(&scratch, &core, &[kept_text]), &whole, "EXECUTABLE");
+        for (named, why) in [("/bin/true", "has not mapped this file"), ("/nonexistent/program", "No such file")] {
+            let notes = dead(&scratch, &core, &[named])["notes"].to_string();
+            assert!(notes.contains(&format!("\"{named}: ")) && notes.contains(why), "{notes}");
+        }
         let debug = scratch.join("debug");
         let by_id = debug.join(".build-id").join(&id[..2]);
         std::fs::create_dir_all(&by_id).expect("a folder");

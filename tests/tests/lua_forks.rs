@@ -20,8 +20,9 @@ fn main() {
     }
     let arguments = Arguments::from_args();
     let mut trials = vec![
-        evidence::trial("ravi_is_recognised_by_its_string_in_a_program_with_a_readable_lua", || check("Ravi", &ravi)),
-        evidence::trial("the_same_program_without_ravis_string_has_lua_frames", not_ravi),
+        evidence::trial("ravi_is_recognised_by_its_strings_in_a_program_with_a_readable_lua", || check("Ravi", &ravi)),
+        evidence::trial("the_same_program_without_ravis_strings_has_lua_frames", not_ravi),
+        evidence::trial("uu_that_looks_for_these_strings_is_none_of_them", uu_itself),
         evidence::trial("luau_is_recognised_by_its_strings", || check("Luau", &made_up_luau)),
     ];
     if skips::campaign("Luau itself, compiled from source, is recognised") {
@@ -30,7 +31,7 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// A PUC Lua 5.4 in a program with Ravi's string, without which its Lua frames would be shown.
+/// A PUC Lua 5.4 in a program with Ravi's strings, without which its Lua frames would be shown.
 fn ravi(scratch: &Path) -> PathBuf {
     with_lua(scratch, "-DRAVI")
 }
@@ -40,13 +41,23 @@ fn with_lua(scratch: &Path, marker: &str) -> PathBuf {
     compile::gcc(scratch, "program", &["lua/fork.c"], &["-DLUA", marker, &include, &folder, "-llua", "-lm", "-ldl"])
 }
 
-/// The same program without the string is served.
+/// The same program without the strings is served.
 fn not_ravi() -> Result<(), String> {
     let scratch = paths::scratch("no-fork");
     let program = with_lua(&scratch, "-DPLAIN");
     let samples = uu::record(&scratch, &["-r", "200"], |_| {}, &[program.as_os_str()]).expect_code(0).samples();
     let lua = samples.iter().filter(|s| s.frames.iter().any(|frame| matches!(frame, Frame::Lua { .. }))).count();
     (lua * 2 > samples.len()).then_some(()).ok_or_else(|| format!("Lua frames in {lua} of {} samples", samples.len()))
+}
+
+/// uu contains what it searches for.
+fn uu_itself() -> Result<(), String> {
+    let scratch = paths::scratch("fork-uu");
+    let uu = paths::uu();
+    let program = [uu.as_os_str(), "doctor".as_ref(), uu.as_os_str()];
+    let said = uu::record(&scratch, &["-r", "999"], |_| {}, &program).expect_code(0).outcome.stderr;
+    let is_sampled = said.contains("Hottest functions");
+    (is_sampled && !said.contains("no Lua frames")).then_some(()).ok_or(said)
 }
 
 fn made_up_luau(scratch: &Path) -> PathBuf {

@@ -188,6 +188,23 @@ fn threads_cancelled_inside_the_handler_do_no_harm() {
     signals("cancel");
 }
 
+/// PTRACE_TRACEME makes a parent the tracer, which uu is without having asked: the ticks must not stop the program.
+#[test]
+fn programs_that_ask_to_be_traced_run_on() {
+    let program = native("traceme", "native/traceme.c");
+    for who in ["main", "child"] {
+        let program = [program.as_os_str(), OsStr::new(who)];
+        let pair = both(&format!("traceme-{who}"), &["-r", "999"], |_| {}, &program).same();
+        assert!(!pair.recording.samples().is_empty(), "{who}");
+    }
+    // Alone, the first is stopped by the SIGTRAP of its exec, and a parent must wait for the others' threads, too.
+    for who in ["exec", "thread", "short"] {
+        let program = [program.as_os_str(), OsStr::new(who)];
+        let recording = uu::record(&paths::scratch(&format!("traceme-{who}")), &["-r", "999"], |_| {}, &program);
+        assert_eq!(recording.expect_code(5).outcome.stdout, "burnt\n", "{who}");
+    }
+}
+
 /// Node finds out-of-bounds accesses of WebAssembly by SIGSEGV. Completeness is reported, not demanded.
 #[test]
 fn node_with_wasm_traps_lives() {

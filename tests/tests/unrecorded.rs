@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use uunwind_tests::process::Outcome;
+use uunwind_tests::process::{self, Outcome};
 use uunwind_tests::{compile, executable, paths, skips, uu};
 
 /// Exit code of the programs below: none that `uu` gives by itself.
@@ -42,6 +42,21 @@ fn left_out(outcome: &Outcome, reason: &str, folded: impl FnOnce() -> String) {
         let stacks = folded();
         assert!(!stacks.contains("burn"), "{stacks}\n{}", outcome.text());
     }
+}
+
+/// A program that uu cannot record runs as ever, though uu's object is preloaded into it.
+#[test]
+fn a_program_of_musl_that_a_recorded_one_starts() {
+    if !Command::new("musl-gcc").arg("--version").output().is_ok_and(|out| out.status.success()) {
+        return skips::skipped("programs of musl that a recorded one starts", "musl-gcc is not installed (musl-tools)");
+    }
+    let scratch = paths::scratch("musl-child");
+    let burn = scratch.join("burn");
+    let mut gcc = Command::new("musl-gcc");
+    gcc.args(["-g", "-O2", "-pthread", "-o"]).arg(&burn).arg(paths::source("native/burn.c"));
+    process::run(&mut gcc, &scratch, uu::LIMIT).expect_code(0);
+    let program = ["env", burn.to_str().expect("text"), "1", CODE];
+    empty(&scratch, &[], &program, "it uses the musl C library");
 }
 
 fn is_root(what: &str) -> bool {
@@ -195,6 +210,32 @@ fn an_empty_recording_is_a_failure_where_that_was_asked_for() {
         .expect_code(CODE.parse().expect("a number"));
 }
 
+/// With --explicit, a program that sends itself no signal has no sample.
+#[test]
+fn a_run_without_a_sample_leaves_the_files_of_an_earlier_one() {
+    let scratch = paths::scratch("left-as-before");
+    let (recording, picture) = (scratch.join("x.uu"), scratch.join("x.svg"));
+    let record = |program: &str| {
+        let mut uu = uu::command(&scratch, &["record", "--explicit", "-o"]);
+        process::run(uu.arg(&picture).args(["--", program]), &scratch, uu::LIMIT)
+    };
+    let files = || [&recording, &picture].map(|path| std::fs::read_to_string(path).ok());
+    let first = record("true").expect_code(0);
+    assert!(first.stderr.contains("nothing was sampled") && files() == [None, None], "{}", first.text());
+    for path in [&recording, &picture] {
+        std::fs::write(path, "older").expect("scratch");
+    }
+    let older = [Some("older".to_owned()), Some("older".to_owned())];
+    let second = record("true").expect_code(0);
+    let said = format!("left as before this run: {}, {}", recording.display(), picture.display());
+    assert!(second.stderr.contains(&said) && files() == older, "{}", second.text());
+    record("/nonexistent/program").expect_code(127);
+    assert_eq!(files(), older);
+    let others =
+        std::fs::read_dir(&scratch).expect("the folder").filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    assert_eq!(others.filter(|name| name.starts_with('.')).count(), 0, "a temporary file");
+}
+
 /// The line of the summary on CPU time; no share in it exceeds 100 %.
 #[track_caller]
 fn cpu_line(outcome: &Outcome) -> String {
@@ -258,6 +299,30 @@ fn low_coverage_is_named_with_its_reason() {
     assert!(said.contains("the rest: processes that were not recorded, see the notes"), "{said}");
     let note = said.lines().find(|line| line.contains("not recorded: ")).expect("a note");
     assert!(note.contains("its environment has no LD_PRELOAD") && note.contains("/burn ("), "{note}");
+}
+
+/// What a process has used before it became a program that is not recorded is in samples.
+#[test]
+fn time_before_an_exec_is_not_counted_as_unrecorded() {
+    let (burn, scratch) = burn("burns-then-execs", &[]);
+    let program = compile::gcc(&scratch, "first", &["native/burns_then_execs.c"], &[]);
+    // The CPU clock goes on through exec: the second program uses 1.5 s.
+    let words = [program.to_str().expect("text"), "2", &burn, "3.5"];
+    let outcome = record(&scratch, &["-r", "199"], &words).expect_code(0);
+    let note = outcome.stderr.lines().find(|line| line.contains("not recorded: ")).expect("a note");
+    let seconds = note.split_once("at least ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok());
+    assert!(note.contains("/burn (") && seconds.is_some_and(|seconds| seconds < 1.8), "{}", outcome.text());
+}
+
+/// After a walk of a deep stack, ticks take no sample for a while, and the next sample stands for them.
+#[test]
+fn ticks_that_wait_for_a_sample_are_lost_when_their_thread_ends() {
+    let scratch = paths::scratch("deep-ends");
+    let program = compile::gcc(&scratch, "program", &["native/deep_ends.c"], &["-pthread"]);
+    let outcome = record(&scratch, &["-r", "999"], &[program.to_str().expect("text")]).expect_code(0);
+    let line = outcome.stderr.lines().find(|line| line.starts_with("  samples")).expect("a summary");
+    let lost = line.rsplit(", ").next().and_then(|lost| lost.strip_suffix(" lost")?.parse::<u64>().ok());
+    assert!(lost.is_some_and(|lost| lost >= 5), "{}", outcome.text());
 }
 
 #[test]

@@ -323,6 +323,14 @@ impl Places {
                 format!("{name} is the recording's name, and cannot be the result's too. Give the result another one");
             return Err(Failure::new(text));
         }
+        if let Some(stream) = &arguments.stream {
+            let mut results = places.result.iter().chain(&places.recording);
+            if let Some(result) = results.find(|result| save::is_same(stream, result)) {
+                let (stream, result) = (stream.display(), result.display());
+                let text = format!("--stream {stream}: {result} is written, too. Give the stream another place");
+                return Err(Failure::new(text));
+            }
+        }
         Ok(places)
     }
 
@@ -354,14 +362,11 @@ impl Places {
     }
 }
 
-/// Where files stand that a process has open.
-const OPEN_FILES: [&str; 4] = ["/dev/fd", "/dev/stdout", "/dev/stderr", "/proc"];
-
 /// `x.svg` becomes `x.uu`; `.uu` is appended to a name without an extension of a format. `None`: beside a device, a
 /// FIFO or an open file (`/dev/stdout`), nobody would look for it.
 fn beside(result: &Path) -> Option<PathBuf> {
     let is_special = std::fs::metadata(result).is_ok_and(|meta| !meta.is_file() && !meta.is_dir());
-    if is_special || OPEN_FILES.iter().any(|place| result.starts_with(place)) {
+    if is_special || save::is_open_file(result) {
         return None;
     }
     let stem = Format::strip_extension(result)

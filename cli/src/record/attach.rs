@@ -64,7 +64,7 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
     attach.why = match outside {
         Some(why) => why,
         None => match inside(&attach, |event| show(event, INSIDE))? {
-            Ok((outcome, recording)) => return Ok(finish::attached(&outcome, recording, arguments, places)),
+            Ok((outcome, recording)) => return Ok(finish::attached(outcome, recording, arguments, places)),
             Err(Refusal::Never(error)) => {
                 places.clean_up();
                 return Err(refused(error));
@@ -77,7 +77,7 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
     let (mut plugins, _) = prepare()?;
     let recorded = record(&attach, &mut plugins, &Cache::of_user(), |event| show(event, &attach.why));
     match recorded {
-        Ok((outcome, recording)) => Ok(finish::attached(&outcome, recording, arguments, places)),
+        Ok((outcome, recording)) => Ok(finish::attached(outcome, recording, arguments, places)),
         Err(error) => {
             places.clean_up();
             Err(refused(error))

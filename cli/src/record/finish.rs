@@ -24,7 +24,7 @@ pub fn finish(mut running: Running, arguments: &Arguments, places: Places) -> Re
     if let Some(recording) = recording.as_mut().filter(|_| arguments.gil) {
         recording.keep_holders();
     }
-    report(&outcome, recording.as_ref(), arguments, &places, false);
+    report(&mut outcome, recording.as_ref(), arguments, &places, false);
     places.clean_up();
     let status = match outcome.wait_status.take() {
         Some(status) => status,
@@ -40,11 +40,11 @@ pub fn finish(mut running: Running, arguments: &Arguments, places: Places) -> Re
 }
 
 /// The same for a process that was running before; it lives on.
-pub fn attached(outcome: &Outcome, mut recording: Option<Recording>, arguments: &Arguments, places: Places) -> u8 {
+pub fn attached(mut outcome: Outcome, mut recording: Option<Recording>, arguments: &Arguments, places: Places) -> u8 {
     if let Some(recording) = &mut recording {
         recording.awaiting = arguments.flags & FLAG_AWAITING != 0;
     }
-    report(outcome, recording.as_ref(), arguments, &places, true);
+    report(&mut outcome, recording.as_ref(), arguments, &places, true);
     places.clean_up();
     if empty::is_empty(outcome.samples, recording.as_ref()) && arguments.fail_empty {
         FAILED
@@ -59,7 +59,13 @@ fn view(arguments: &Arguments) -> View {
 }
 
 /// Reports on the recording, and saves the result. `is_attached`: of a process that was running before.
-fn report(outcome: &Outcome, recording: Option<&Recording>, arguments: &Arguments, places: &Places, is_attached: bool) {
+fn report(
+    outcome: &mut Outcome,
+    recording: Option<&Recording>,
+    arguments: &Arguments,
+    places: &Places,
+    is_attached: bool,
+) {
     if terminal::has_a_free_line() && !arguments.quiet {
         terminal::pass("");
     }
@@ -77,16 +83,16 @@ fn report(outcome: &Outcome, recording: Option<&Recording>, arguments: &Argument
         } else {
             terminal::warn(&text);
         }
-        if arguments.keep && outcome.output.is_file() {
-            // The user would find an empty recording later, without the reason.
-            let _ = std::fs::remove_file(&outcome.output);
-        }
+        leave_as_before(outcome, arguments, places);
         // How a running process was recorded, which of it was not, and what became of what was put into it.
         let notes = recording.into_iter().flat_map(|recording| &recording.notes);
         for note in notes.filter(|_| is_attached) {
             terminal::say(&printable(note));
         }
         return;
+    }
+    if let Some(older) = outcome.older.take() {
+        older.discard();
     }
     let Some(recording) = recording else {
         terminal::warn(&format!("{} cannot be read back, so there is no summary", outcome.output.display()));
@@ -102,6 +108,22 @@ fn report(outcome: &Outcome, recording: Option<&Recording>, arguments: &Argument
     save_result(outcome, recording, arguments, places);
     if arguments.keep && outcome.write_error.is_none() && !arguments.quiet {
         terminal::say(&format!("recording: {} (open it with `uu view`, or `uu report`)", outcome.output.display()));
+    }
+}
+
+/// Removes an empty recording, which the user would find later, without the reason. What an earlier run has left under
+/// the names of this one's files stays.
+fn leave_as_before(outcome: &mut Outcome, arguments: &Arguments, places: &Places) {
+    let older = outcome.older.take();
+    let recording = older.as_ref().map(|older| older.name().to_owned());
+    if arguments.keep && recording.as_ref() != Some(&outcome.output) && outcome.output.is_file() {
+        let _ = std::fs::remove_file(&outcome.output);
+    }
+    drop(older);
+    let result = places.result.clone().filter(|result| result.is_file());
+    let left: Vec<_> = recording.into_iter().chain(result).map(|path| path.display().to_string()).collect();
+    if !left.is_empty() && !arguments.quiet {
+        terminal::say(&format!("left as before this run: {}", left.join(", ")));
     }
 }
 

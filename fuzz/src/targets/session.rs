@@ -27,7 +27,7 @@ pub fn run(data: &[u8]) -> bool {
     };
     let writer = Writer::begin(out, &Settings::default());
     let mut drain =
-        Drain::new(session, facts, Objects::default(), writer, Survey::new(NO_PROCESS, PathBuf::new(), true));
+        Drain::new(session, facts, Objects::default(), writer, Survey::new(NO_PROCESS, PathBuf::new(), true, 99));
     let mut input = Input::new(data);
     while !input.is_empty() {
         let mut half = (data.len() / 2).max(1);

@@ -45,7 +45,10 @@ struct Seen {
     luajit: bool,
     luau: bool,
     luau_loader: bool,
+    /// Ravi's `_VERSION`.
     ravi: bool,
+    /// What its precompiled code begins with.
+    ravi_signature: bool,
     version: Option<u8>,
     release: Option<(u8, u8)>,
 }
@@ -53,7 +56,7 @@ struct Seen {
 /// Searches the read-only segments. `None`: they name no Lua.
 pub fn detect(elf: &dyn Elf) -> Option<Lua> {
     let mut seen = Seen::default();
-    let finders = [Finder::new("Lua"), Finder::new("Ravi 5."), Finder::new("bytecode version mismatch (")];
+    let finders = [Finder::new("Lua"), Finder::new("Ravi"), Finder::new("bytecode version mismatch (")];
     let mut left = LIMIT;
     for segment in elf.loaded().iter().filter(|s| !s.writable) {
         chunks(elf, segment.span, &mut left, &mut |bytes, first| {
@@ -92,15 +95,18 @@ impl Seen {
         let whole =
             |expected: &[u8]| before == 0 && text.strip_prefix(expected).is_some_and(|rest| rest.first() == Some(&0));
         if before == 0 {
-            self.luajit |= text.starts_with(b"LuaJIT 2.");
+            self.luajit |=
+                text.strip_prefix(b"LuaJIT 2.").is_some_and(|rest| rest.first().is_some_and(u8::is_ascii_digit));
             self.luau |= whole(b"Luau");
-            self.ravi |= text.starts_with(b"Ravi 5.");
             for minor in 0..=9 {
                 if whole(&[b'L', b'u', b'a', b' ', b'5', b'.', b'0' + minor]) {
                     self.version = Some(minor);
                 }
+                self.ravi |= whole(&[b'R', b'a', b'v', b'i', b' ', b'5', b'.', b'0' + minor]);
             }
         }
+        // `LUA_SIGNATURE` (<https://github.com/dibyendumajumdar/ravi/blob/master/include/lua.h>).
+        self.ravi_signature |= before == 0x1b && text.starts_with(b"Ravi\0");
         // In newer releases "%s: " precedes it.
         self.luau_loader |= matches!(before, 0 | b' ') && text.starts_with(b"bytecode version mismatch (");
         // `$LuaVersion: Lua 5.4.6  Copyright` and, in 5.1, `$Lua: Lua 5.1.5 Copyright`.
@@ -118,7 +124,8 @@ impl Seen {
         if self.luajit {
             return Some(Lua::LuaJit);
         }
-        if self.ravi {
+        // Two strings: a program that looks for Ravi, as uu does, may hold either.
+        if self.ravi && self.ravi_signature {
             return Some(Lua::Fork("Ravi"));
         }
         match (self.version, self.release) {

@@ -45,6 +45,11 @@ impl Budget {
         None
     }
 
+    /// Ticks that the next sample stands for besides its own.
+    pub fn carried(&self) -> u32 {
+        self.carried.load(Ordering::Relaxed)
+    }
+
     /// Adds these ticks to the weight of the next sample.
     pub fn carry(&self, ticks: u32) {
         self.carried.store(self.carried.load(Ordering::Relaxed).saturating_add(ticks), Ordering::Relaxed);

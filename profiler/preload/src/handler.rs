@@ -241,11 +241,14 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
         false => weight,
     };
     let carried = if is_tick { slot.budget.on_ticks(weight, period) } else { Some(0) };
-    let Some(mut carried) = carried else { return };
     let block = slot.block();
-    let Some(buffers) = slot.buffers() else { return };
     // SAFETY: blocks stay mapped.
     let shared = unsafe { &*block };
+    let Some(mut carried) = carried else {
+        shared.carried.store(slot.budget.carried(), Ordering::Relaxed);
+        return;
+    };
+    let Some(buffers) = slot.buffers() else { return };
     let mut context = Context { process, block, time };
     let periods = if is_tick { weight } else { 1 };
     let late = Late::of(process, slot, periods, time);
@@ -364,6 +367,7 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
         let periods = periods.saturating_add(carried).saturating_add(later);
         shared.lost_weight.fetch_add(u64::from(periods), Ordering::Relaxed);
     }
+    shared.carried.store(slot.budget.carried(), Ordering::Relaxed);
 }
 
 /// Whether the thread was in a system call. Then the timer's tick may have taken the place of an event's signal, which

@@ -2,7 +2,7 @@
 
 use crate::client::{Context, CLIENT};
 use crate::process::{self, Path, Process};
-use crate::real::symbol;
+use crate::real::{symbol, Real};
 use crate::session::{environment, Published, Session, Setting};
 use crate::signals::{self, dispositions, faults};
 use crate::{handler, plugins, real, slots, threads};
@@ -20,14 +20,12 @@ use uunwind_ring::FLAG_NO_CHILDREN;
 #[link_section = ".init_array"]
 static START: extern "C" fn() = start;
 
-extern "C" {
-    fn __register_atfork(
-        prepare: Option<extern "C" fn()>,
-        parent: Option<extern "C" fn()>,
-        child: Option<extern "C" fn()>,
-        dso: *mut c_void,
-    ) -> i32;
-}
+/// `__register_atfork(prepare, parent, child, dso)` of glibc (`posix/register-atfork.c`).
+type RegisterAtfork =
+    unsafe extern "C" fn(Option<extern "C" fn()>, Option<extern "C" fn()>, Option<extern "C" fn()>, *mut c_void) -> i32;
+/// The one function that this object needs and musl lacks. It is no import: musl's loader would not start a program for
+/// which it cannot find one, and a program of glibc's passes LD_PRELOAD on to programs of musl's that it starts.
+static REGISTER_ATFORK: Real = Real::new(c"__register_atfork");
 
 extern "C" fn start() {
     let errno = errno();
@@ -47,6 +45,11 @@ fn errno() -> i32 {
 
 /// Begins to record, or leaves the process unrecorded when something that it needs is missing.
 fn record(session: &CStr) {
+    let register_atfork = REGISTER_ATFORK.get();
+    if register_atfork.is_null() {
+        // Not glibc.
+        return;
+    }
     let Some(setting) = Setting::parse(session.to_bytes()) else { return };
     // SAFETY: takes nothing, always succeeds.
     let parent = unsafe { syscall::call(nr::GETPPID, [0; 6]) } as u32;
@@ -89,8 +92,11 @@ fn record(session: &CStr) {
         return;
     }
     threads::create_end_key();
-    // SAFETY: an async-signal-safe handler that lives as long as the process.
-    unsafe { __register_atfork(None, None, Some(process::after_fork), core::ptr::null_mut()) };
+    // SAFETY: glibc's function has this type; an async-signal-safe handler that lives as long as the process.
+    unsafe {
+        let register_atfork = core::mem::transmute::<*mut c_void, RegisterAtfork>(register_atfork);
+        register_atfork(None, None, Some(process::after_fork), core::ptr::null_mut());
+    }
     threads::begin(process, false, |block| {
         if report_objects(process, block) || at_once {
             plugins::open(process, list);

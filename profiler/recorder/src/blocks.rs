@@ -47,6 +47,8 @@ pub struct ProcessUse {
     pub damaged_records: u64,
     /// Bytes of the records of its threads' samples.
     pub sample_bytes: u64,
+    /// Periods that the samples of its timers stand for.
+    pub periods: u64,
     /// CPU time of its threads before their sampling began that neither a sample nor a start stands for, in ns.
     pub cpu_before: u64,
     /// Plugins as last written to the recording: a process may open them after its claim.
@@ -113,6 +115,7 @@ impl ProcessUse {
             damaged_rings: 0,
             damaged_records: 0,
             sample_bytes: 0,
+            periods: 0,
             cpu_before: 0,
             plugins: plugins(header),
             thread_names: ThreadNames::default(),

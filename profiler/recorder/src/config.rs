@@ -1,5 +1,6 @@
 //! The configuration of a recording, and its outcome.
 
+use crate::output::Older;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -69,6 +70,8 @@ pub struct Outcome {
     pub unrecorded: Vec<String>,
     /// Why writing failed: what is in the file is readable, the rest is lost.
     pub write_error: Option<io::Error>,
+    /// The file that had the recording's name before.
+    pub older: Option<Older>,
 }
 
 /// Why nothing was recorded. The program did not run.

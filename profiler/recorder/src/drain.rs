@@ -386,10 +386,12 @@ impl Drain {
         let (stacks, writer, index) = (&mut self.stacks, &mut self.writer, thread.index);
         let node = |parent, frame| stacks.node(parent, frame, |node| writer.node(node));
         let place = thread.place.take();
+        let mut periods = 0;
         match thread.samples.read(mark, coded, budget, node) {
             Ok((sample, node)) => {
                 let RingSample { time, weight, stop, kind, flags, .. } = sample;
                 let is_tick = kind == SampleKind::Timer.number();
+                periods = if is_tick { u64::from(weight) } else { 0 };
                 match (place.filter(|_| is_tick), &mut thread.stitch) {
                     (Some(at), Some(stitch)) => stitch.push(UserStack { sample, node, at }),
                     (_, stitch) => {
@@ -405,6 +407,7 @@ impl Drain {
         }
         if let Some(process) = self.process(process_block) {
             process.sample_bytes += (size_of::<RecordHeader>() + coded.len()) as u64;
+            process.periods = process.periods.saturating_add(periods);
         }
         true
     }
@@ -474,11 +477,16 @@ impl Drain {
     }
 }
 
-/// The processes that have a block.
-fn recorded(uses: &[Option<Use>]) -> HashSet<Id> {
-    let ids = uses.iter().flatten().filter_map(|used| match used {
-        Use::Process(p) => p.id(),
-        Use::Thread(_) => None,
-    });
-    ids.collect()
+/// The processes that have a block, with the periods of their samples.
+fn recorded(uses: &[Option<Use>]) -> HashMap<Id, u64> {
+    let mut recorded = HashMap::new();
+    for used in uses.iter().flatten() {
+        if let Use::Process(process) = used {
+            if let Some(id) = process.id() {
+                let periods: &mut u64 = recorded.entry(id).or_default();
+                *periods = periods.saturating_add(process.periods);
+            }
+        }
+    }
+    recorded
 }

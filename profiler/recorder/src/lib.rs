@@ -13,6 +13,7 @@
 //! * `code_maps`: says where a process's executable memory is, for copies of stacks;
 //! * [`survey`]: processes that are not recorded, and why;
 //! * [`spawn`], [`inherited`], [`child`], [`safe_path`]: the program's environment, start and end;
+//! * `traceme`: threads that uu traces without having asked for it;
 //! * [`naming`]: names of functions, found by a separate process; `lines`: lines of interpreted functions, decoded by
 //!   their plugins; [`found_names`]: both, as they are appended;
 //! * `thread_names`: what languages call their threads;
@@ -54,6 +55,7 @@ mod starts;
 pub mod survey;
 pub mod tables;
 pub mod thread_names;
+mod traceme;
 pub mod watch;
 
 pub use config::{Config, Outcome, RecordError, Walk};

@@ -113,19 +113,19 @@ impl Stat {
     }
 }
 
-/// CPU time of a live process and of the children that it waited for, in ns; 0 when it cannot be determined. The
+/// CPU time of a live process, and that of the children that it waited for, in ns; 0 when it cannot be determined. The
 /// children's part is a multiple of a clock tick.
-pub fn cpu_of(pid: u32) -> u64 {
-    let Some(stat) = Stat::of(pid) else { return 0 };
+pub fn cpu_with_children(pid: u32) -> (u64, u64) {
+    let Some(stat) = Stat::of(pid) else { return (0, 0) };
     // utime, stime, cutime, cstime.
     let [Some(user), Some(system), Some(children_user), Some(children_system)] =
         [14, 15, 16, 17].map(|field| stat.number(field))
     else {
-        return 0;
+        return (0, 0);
     };
     let tick = tick();
     let time = |a: u64, b: u64| a.saturating_add(b).saturating_mul(tick);
-    exact_cpu_of(pid).unwrap_or(time(user, system)).saturating_add(time(children_user, children_system))
+    (exact_cpu_of(pid).unwrap_or(time(user, system)), time(children_user, children_system))
 }
 
 /// When a live process began (CLOCK_MONOTONIC, ns), to a clock tick; 0 when it cannot be determined.
@@ -183,6 +183,6 @@ mod tests {
     fn own_cpu_time_is_seen_in_proc() {
         let busy = std::time::Instant::now();
         while busy.elapsed().as_millis() < 60 {}
-        assert!(super::cpu_of(std::process::id()) > 0);
+        assert!(super::cpu_with_children(std::process::id()).0 > 0);
     }
 }

@@ -6,7 +6,7 @@ use std::fs::{File, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use tempfile::{Builder, NamedTempFile};
+use tempfile::{Builder, NamedTempFile, TempPath};
 use uunwind_elf::files;
 
 /// At most this number of names are tried for a recording whose file was replaced.
@@ -39,21 +39,76 @@ impl OutputFile {
         self.0.as_file().try_clone()
     }
 
-    /// Gives the file its final name.
-    pub fn rename(self, name: PathBuf) -> Result<PathBuf, RecordError> {
+    /// Gives the file its final name; with the file that had this name before, if there was one.
+    pub fn rename(self, name: PathBuf) -> Result<(PathBuf, Option<Older>), RecordError> {
+        let older = match Older::put_aside(&name) {
+            Ok(older) => older,
+            Err(e) => return Err(RecordError::Output(name, e)),
+        };
         match self.0.persist(&name) {
-            Ok(_) => Ok(name),
+            Ok(_) => Ok((name, older)),
             Err(e) => Err(RecordError::Output(name, e.error)),
+        }
+    }
+}
+
+/// The file that had the recording's name before, under a temporary name. It gets its name back when this value is
+/// dropped: a recording of nothing takes the place of none.
+#[derive(Debug)]
+pub struct Older {
+    aside: TempPath,
+    name: PathBuf,
+}
+
+impl Older {
+    /// Gives a file another name, beside its own where the file system has hard links. `None`: there is no such file.
+    fn put_aside(name: &Path) -> io::Result<Option<Older>> {
+        if name.symlink_metadata().is_err() {
+            return Ok(None);
+        }
+        let link = |aside: &Path| std::fs::hard_link(name, aside).or_else(|_| std::fs::rename(name, aside));
+        let aside = unnamed(&mut Builder::new()).make_in(folder(name), link)?.into_temp_path();
+        Ok(Some(Older { aside, name: name.to_owned() }))
+    }
+
+    /// The path that it gets back.
+    pub fn name(&self) -> &Path {
+        &self.name
+    }
+
+    /// Removes it: the recording has taken its place.
+    pub fn discard(mut self) {
+        self.name = PathBuf::new();
+    }
+}
+
+impl Drop for Older {
+    fn drop(&mut self) {
+        if self.name != Path::new("") {
+            // If it fails, the file keeps its temporary name. Where both are names of one file, this does nothing, and
+            // the temporary one is removed.
+            match std::fs::rename(&self.aside, &self.name) {
+                Ok(()) => {}
+                Err(_) => self.aside.disable_cleanup(true),
+            }
         }
     }
 }
 
 /// A new file in the directory of `wanted`, with an unpredictable name.
 pub fn partial(wanted: &Path) -> io::Result<NamedTempFile> {
-    let directory = wanted.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut builder = Builder::new();
     // The umask reduces these permissions, as for any file.
-    builder.prefix(".uu-partial-").rand_bytes(16).permissions(Permissions::from_mode(0o666)).tempfile_in(directory)
+    unnamed(&mut Builder::new()).permissions(Permissions::from_mode(0o666)).tempfile_in(folder(wanted))
+}
+
+/// Makes names for files that have none yet, or no more.
+fn unnamed<'b, 'n>(builder: &'b mut Builder<'n, 'n>) -> &'b mut Builder<'n, 'n> {
+    builder.prefix(".uu-partial-").rand_bytes(16)
+}
+
+/// The directory of a file.
+fn folder(file: &Path) -> &Path {
+    file.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Ensures at the end that the recording has a name: another process may have removed the file or replaced it. Then its
@@ -112,6 +167,30 @@ mod tests {
         assert!(name.starts_with(".uu-partial-") && !name.contains(&std::process::id().to_string()), "{name}");
         drop(output);
         assert!(names(&folder).is_empty());
+        std::fs::remove_dir_all(folder).expect("removed");
+    }
+
+    #[test]
+    fn an_older_file_is_given_back_or_discarded() {
+        let folder = folder("older");
+        let path = folder.join("x.uu");
+        let read = || std::fs::read(&path).expect("a file");
+        let new = || {
+            let output = OutputFile::create(&path).expect("a file");
+            output.file().and_then(|mut file| file.write_all(b"new")).expect("room");
+            output.rename(path.clone()).expect("the name").1
+        };
+        assert!(new().is_none(), "there is no older one");
+        std::fs::write(&path, b"older").expect("room");
+        let older = new().expect("the older one");
+        assert_eq!((read(), names(&folder).len()), (b"new".to_vec(), 2));
+        drop(older);
+        assert_eq!((read(), names(&folder)), (b"older".to_vec(), vec!["x.uu".to_owned()]));
+        new().expect("the older one").discard();
+        assert_eq!((read(), names(&folder)), (b"new".to_vec(), vec!["x.uu".to_owned()]));
+        // A file that could not be replaced: both names are its own.
+        drop(Older::put_aside(&path).expect("a name"));
+        assert_eq!((read(), names(&folder)), (b"new".to_vec(), vec!["x.uu".to_owned()]));
         std::fs::remove_dir_all(folder).expect("removed");
     }
 

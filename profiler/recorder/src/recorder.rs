@@ -10,13 +10,14 @@ use crate::kernel::clock::KernelClock;
 use crate::machine;
 use crate::naming::Progress;
 use crate::objects::Objects;
-use crate::output::{default_name, settle, OutputFile};
+use crate::output::{default_name, settle, Older, OutputFile};
 use crate::safe_path::SafePaths;
 use crate::session::Session;
 use crate::snapshot::{Now, Snapshots};
 use crate::spawn::{objects_value, preload_value, spawn, users_preload};
 use crate::starts::Starts;
 use crate::survey::Survey;
+use crate::traceme;
 use crate::watch::Watcher;
 use std::ffi::OsString;
 use std::fs::File;
@@ -115,9 +116,9 @@ pub fn record_with(
     // From here on the program runs, and no failure may end uu before it.
     let pid = child.pid();
     let name = config.output.clone().unwrap_or_else(|| default_name(program(config), pid));
-    let (path, rename_error) = match output.rename(name) {
-        Ok(path) => (path, None),
-        Err(e) => (wanted, Some(std::io::Error::other(e.to_string()))),
+    let (path, older, rename_error) = match output.rename(name) {
+        Ok((path, older)) => (path, older, None),
+        Err(e) => (wanted, None, Some(std::io::Error::other(e.to_string()))),
     };
     let settings = settings(config, flags, pid);
     let mut writer = Writer::begin(file, &settings);
@@ -126,7 +127,7 @@ pub fn record_with(
     }
     languages.iter().for_each(|language| writer.language(language));
     event(Event::Started { pid, output: &path });
-    let survey = Survey::new(pid, config.preload.clone(), config.flags & FLAG_NO_CHILDREN != 0);
+    let survey = Survey::new(pid, config.preload.clone(), config.flags & FLAG_NO_CHILDREN != 0, config.rate);
     let mut drain = Drain::new(session, facts, objects, writer, survey);
     drain.starts = watcher.is_none().then(|| Starts::new(config.rate, machine::monotonic()));
     drain.watcher = watcher;
@@ -138,8 +139,21 @@ pub fn record_with(
     let namer = config.namer.clone();
     let (wall, cpu_used) = (Duration::ZERO, 0);
     let (snapshots, walk) = (Snapshots::new(config.every), config.walk);
-    let mut running =
-        Running { child, drain, safe, path, kept, namer, rename_error, naming: None, wall, cpu_used, snapshots, walk };
+    let mut running = Running {
+        child,
+        drain,
+        safe,
+        path,
+        older,
+        kept,
+        namer,
+        rename_error,
+        naming: None,
+        wall,
+        cpu_used,
+        snapshots,
+        walk,
+    };
     let begin = Instant::now();
     let cause = running.until_end(config.duration, &mut event);
     running.wall = begin.elapsed();
@@ -225,6 +239,8 @@ pub struct Running {
     drain: Drain,
     safe: SafePaths,
     path: PathBuf,
+    /// The file that had this path before.
+    older: Option<Older>,
     /// The recording's file, also if its path now leads to another one.
     kept: File,
     namer: Vec<OsString>,
@@ -251,6 +267,7 @@ impl Running {
             if take_term() {
                 self.child.terminate();
             }
+            traceme::release(self.child.pid());
             if may_have_ended && self.child.ended().is_some() {
                 return EndCause::ProgramEnded;
             }
@@ -262,6 +279,9 @@ impl Running {
                 checked = Instant::now();
             }
             let pass = self.drain.pass(look);
+            if self.drain.samples > 0 {
+                self.older.take().into_iter().for_each(Older::discard);
+            }
             event(Event::Recording { samples: self.drain.samples });
             if flushed.elapsed() >= FLUSH {
                 flushed = Instant::now();
@@ -414,6 +434,7 @@ impl Running {
             wall: self.wall,
             unrecorded: self.other_version().into_iter().chain(self.drain.survey.lines(true)).collect(),
             write_error: self.rename_error.take().or(write_error),
+            older: self.older.take(),
         }
     }
 
@@ -423,6 +444,7 @@ impl Running {
             if take_term() {
                 self.child.terminate();
             }
+            traceme::release(self.child.pid());
             if let Some(ended) = self.child.ended() {
                 return ended.status;
             }

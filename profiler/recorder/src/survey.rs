@@ -4,11 +4,11 @@
 mod process;
 mod reason;
 
-use crate::machine::{cpu_of, own_thread_cpu};
+use crate::machine::{cpu_with_children, own_thread_cpu};
 use process::list;
 pub use process::{maps, see, share_memory, Id, Seen};
 use reason::{Own, Reason};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use uunwind_recording::NOT_RECORDED;
@@ -44,10 +44,23 @@ struct Member {
     recorded: Option<u64>,
     /// Number of looks since it was last recorded.
     looks: u8,
-    /// Its CPU time, and that of children that it waited for, in ns.
-    cpu: u64,
+    /// Its CPU time, in ns.
+    own_cpu: u64,
+    /// CPU time of children that it waited for, in ns.
+    children_cpu: u64,
+    /// The image whose exec ended its recording.
+    unrecorded: Option<u64>,
+    /// How much of `own_cpu` and `children_cpu` it had used before that exec, in ns.
+    before: u64,
     /// It has ended, but its parent has not waited for it yet.
     zombie: bool,
+}
+
+impl Member {
+    /// CPU time of the process and of children that it waited for, in ns.
+    fn cpu(&self) -> u64 {
+        self.own_cpu.saturating_add(self.children_cpu)
+    }
 }
 
 /// The processes of one program that were not recorded for one reason.
@@ -63,6 +76,8 @@ pub struct Survey {
     /// The program. `None`: it was gone before the first look.
     program: Option<Id>,
     own: Own,
+    /// The sampling period, in ns.
+    period: u64,
     /// Processes that existed at the last look.
     members: HashMap<Id, Member>,
     /// Unrecorded processes that are gone.
@@ -74,11 +89,13 @@ pub struct Survey {
 
 impl Survey {
     /// Surveys the program with this pid, into which `preload` should be loaded. It must not have been waited for.
-    pub fn new(program: u32, preload: PathBuf, without_children: bool) -> Survey {
+    /// `rate`: samples per second.
+    pub fn new(program: u32, preload: PathBuf, without_children: bool, rate: u32) -> Survey {
         let begun = Instant::now();
         let (members, gone) = (HashMap::new(), BTreeMap::new());
-        let program = see(program).map(|seen| seen.id());
-        Survey { program, own: Own::new(preload, without_children), members, gone, begun, looks: 0, due: begun + FIRST }
+        let (program, own) = (see(program).map(|seen| seen.id()), Own::new(preload, without_children));
+        let period = 1_000_000_000 / u64::from(rate.max(1));
+        Survey { program, own, period, members, gone, begun, looks: 0, due: begun + FIRST }
     }
 
     /// Whether it is time for a look.
@@ -86,8 +103,9 @@ impl Survey {
         Instant::now() >= self.due
     }
 
-    /// Looks at all processes of the family. `recorded`: the processes that have a block.
-    pub fn look(&mut self, recorded: &HashSet<Id>) {
+    /// Looks at all processes of the family. `recorded`: the processes that have a block, with the periods of their
+    /// samples.
+    pub fn look(&mut self, recorded: &HashMap<Id, u64>) {
         let cpu = own_thread_cpu();
         self.look_at(list(), recorded);
         self.looks = self.looks.saturating_add(1);
@@ -98,12 +116,12 @@ impl Survey {
     }
 
     /// Looks at the family among these processes, which may have ended since they were listed.
-    fn look_at(&mut self, all: Vec<Seen>, recorded: &HashSet<Id>) {
+    fn look_at(&mut self, all: Vec<Seen>, recorded: &HashMap<Id, u64>) {
         let mut before = std::mem::take(&mut self.members);
         for seen in self.family(all, recorded, &before) {
             let last = before.remove(&seen.id());
             let mut member = last.clone().unwrap_or_default();
-            self.update(&mut member, &seen, recorded.contains(&seen.id()));
+            self.update(&mut member, &seen, recorded.get(&seen.id()).copied());
             if seen.is_there() {
                 self.members.insert(seen.id(), member);
             } else if let Some(last) = last {
@@ -117,14 +135,14 @@ impl Survey {
     }
 
     /// The program, the recorded processes, the previous members of the family, and all their descendants.
-    fn family(&self, all: Vec<Seen>, recorded: &HashSet<Id>, before: &HashMap<Id, Member>) -> Vec<Seen> {
+    fn family(&self, all: Vec<Seen>, recorded: &HashMap<Id, u64>, before: &HashMap<Id, Member>) -> Vec<Seen> {
         let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
         let mut open = Vec::new();
         let mut all: HashMap<u32, Seen> = all.into_iter().map(|seen| (seen.pid, seen)).collect();
         for seen in all.values() {
             children.entry(seen.parent).or_default().push(seen.pid);
             let id = seen.id();
-            if self.program == Some(id) || recorded.contains(&id) || before.contains_key(&id) {
+            if self.program == Some(id) || recorded.contains_key(&id) || before.contains_key(&id) {
                 open.push(seen.pid);
             }
         }
@@ -142,8 +160,11 @@ impl Survey {
         family
     }
 
-    fn update(&self, member: &mut Member, seen: &Seen, has_block: bool) {
-        member.cpu = cpu_of(seen.pid).max(member.cpu);
+    /// `periods`: those of its samples, if it has a block.
+    fn update(&self, member: &mut Member, seen: &Seen, periods: Option<u64>) {
+        let (has_block, own_before) = (periods.is_some(), member.own_cpu);
+        let (own, children) = cpu_with_children(seen.pid);
+        (member.own_cpu, member.children_cpu) = (own.max(member.own_cpu), children.max(member.children_cpu));
         member.zombie = seen.zombie;
         if seen.zombie {
             return;
@@ -157,6 +178,11 @@ impl Survey {
             (member.recorded, member.reason, member.looks) = (Some(seen.image), None, 0);
             return;
         }
+        if let Some(periods) = periods.filter(|_| member.unrecorded != Some(seen.image)) {
+            // At the exec, it had used what it has samples of, and what it had used at the last look.
+            let own = periods.saturating_mul(self.period).max(own_before).min(member.own_cpu);
+            (member.unrecorded, member.before) = (Some(seen.image), own.saturating_add(member.children_cpu));
+        }
         member.looks = member.looks.saturating_add(1);
         if member.reason.is_none() {
             let found = self.own.reason(seen, self.program == Some(seen.id()));
@@ -166,7 +192,7 @@ impl Survey {
 
     /// CPU time, in ns, of the processes that existed at the last look, and of the children that these have waited for.
     pub fn cpu(&self) -> u64 {
-        self.members.values().fold(0, |sum, member| sum.saturating_add(member.cpu))
+        self.members.values().fold(0, |sum, member| sum.saturating_add(member.cpu()))
     }
 
     /// Pid and name of the processes that existed at the last look.
@@ -203,7 +229,7 @@ fn note(kinds: &mut BTreeMap<(Reason, String), Unrecorded>, member: &Member) {
     if kinds.len() < KINDS || kinds.contains_key(&key) {
         let unrecorded = kinds.entry(key).or_default();
         unrecorded.count += 1;
-        unrecorded.cpu = unrecorded.cpu.saturating_add(member.cpu);
+        unrecorded.cpu = unrecorded.cpu.saturating_add(member.cpu().saturating_sub(member.before));
     }
 }
 
@@ -250,7 +276,7 @@ mod tests {
     }
 
     fn survey(program: u32) -> Survey {
-        Survey::new(program, PathBuf::from("/lib/x/preload.so"), false)
+        Survey::new(program, PathBuf::from("/lib/x/preload.so"), false, 99)
     }
 
     fn pids(survey: &Survey) -> Vec<u32> {
@@ -268,7 +294,7 @@ mod tests {
     fn a_program_and_its_children_are_its_family() {
         let pair = Pair::start();
         let mut survey = survey(pair.shell.id());
-        survey.look_at(pair.seen().to_vec(), &HashSet::new());
+        survey.look_at(pair.seen().to_vec(), &HashMap::new());
         assert_eq!(pids(&survey), [pair.shell.id(), pair.child]);
     }
 
@@ -279,17 +305,17 @@ mod tests {
         // The program, and its entry in the list, are those of an earlier process, whose pid the shell has by now.
         let mut before = survey(shell.pid);
         before.program = Some(earlier(&shell).id());
-        before.look_at(vec![earlier(&shell), child.clone()], &HashSet::new());
+        before.look_at(vec![earlier(&shell), child.clone()], &HashMap::new());
         assert_eq!(pids(&before), [0; 0], "neither the shell nor its child");
         assert!(before.cpu() == 0 && before.lines(true).is_empty(), "{:?}", before.lines(true));
         // It ended before the list.
-        before.look_at(vec![shell.clone(), child.clone()], &HashSet::new());
+        before.look_at(vec![shell.clone(), child.clone()], &HashMap::new());
         assert_eq!(pids(&before), [0; 0]);
         // A child's pid is reused: the child's last values are kept, and none of the next process.
         let mut after = survey(shell.pid);
-        let last = Member { name: "last".to_owned(), reason: Some(Reason::Static), cpu: 7, ..Member::default() };
+        let last = Member { name: "last".to_owned(), reason: Some(Reason::Static), own_cpu: 7, ..Member::default() };
         after.members.insert(earlier(&child).id(), last);
-        after.look_at(vec![shell.clone(), earlier(&child)], &HashSet::new());
+        after.look_at(vec![shell.clone(), earlier(&child)], &HashMap::new());
         assert_eq!(pids(&after), [shell.pid]);
         let gone: Vec<_> = after.gone.iter().map(|((_, name), unrecorded)| (name.as_str(), unrecorded.cpu)).collect();
         assert_eq!(gone, [("last", 7)]);
@@ -301,9 +327,9 @@ mod tests {
         let [shell, child] = pair.seen();
         let mut survey = survey(shell.pid);
         survey.program = None;
-        survey.look_at(vec![shell.clone(), child.clone()], &HashSet::from([earlier(&shell).id()]));
+        survey.look_at(vec![shell.clone(), child.clone()], &HashMap::from([(earlier(&shell).id(), 0)]));
         assert_eq!(pids(&survey), [0; 0], "the block of one that had this pid before");
-        survey.look_at(vec![shell.clone(), child.clone()], &HashSet::from([shell.id()]));
+        survey.look_at(vec![shell.clone(), child.clone()], &HashMap::from([(shell.id(), 0)]));
         assert_eq!(pids(&survey), [shell.pid, child.pid]);
     }
 }

@@ -123,7 +123,7 @@ pub fn record(
         return Err(AttachError::Interrupted(signal));
     }
     let (file, kept) = output.file().and_then(|file| Ok((file.try_clone()?, file))).map_err(|e| unwritable(&e))?;
-    let path = output.rename(path.clone()).map_err(|e| unwritable(&e))?;
+    let (path, older) = output.rename(path.clone()).map_err(|e| unwritable(&e))?;
     let settings = settings(attach);
     let mut writer = Writer::begin(file, &settings);
     plugins.languages().iter().for_each(|language| writer.language(language));
@@ -297,7 +297,7 @@ pub fn record(
     child::let_signals_end();
     let samples = tally.samples;
     let write_error = lost_name.or(failure);
-    let outcome = Outcome { wait_status: None, pid, output, samples, cpu_used, wall, unrecorded, write_error };
+    let outcome = Outcome { wait_status: None, pid, output, samples, cpu_used, wall, unrecorded, write_error, older };
     Ok((outcome, recording))
 }
 

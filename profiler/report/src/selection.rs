@@ -32,6 +32,10 @@ impl Condition {
         let kinds = "function=, module=, thread=, process= and a regular expression, state=running, state=waiting, or \
                      time=FROM-TO in seconds";
         let (kind, value) = text.split_once('=').ok_or_else(|| format!("it takes {kinds}"))?;
+        if value.is_empty() && ["function", "module", "thread", "process"].contains(&kind) {
+            // The empty expression matches everything, and is mostly a variable without a value.
+            return Err(format!("{kind}= has no value, and would leave out nothing"));
+        }
         match kind {
             "function" => Ok(Condition::Focus(pattern(value)?)),
             "module" => Ok(Condition::Module(pattern(value)?)),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 use uunwind_core::frame::native_word;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_recording::{End, Node, Object, Process, Recording, Sample, Symbol, Symbols, Thread};
+use uunwind_recording::{Counters, End, Lost, Node, Object, Process, Recording, Sample, Symbol, Symbols, Thread};
 use uunwind_report::formats::summary;
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
@@ -77,6 +77,26 @@ fn summary(recording: &Recording) -> String {
     let mut resolver = Resolver::new(recording);
     let profile = Merger::new(&mut resolver, NativeFrames::Hide).profile();
     summary::render(recording, &profile, resolver.unusable(), summary::PLAIN)
+}
+
+/// CPU time without samples: no thread counts for two reasons.
+#[test]
+fn each_thread_without_a_sample_has_one_reason() {
+    let mut recording = recording([(vec![1], vec![1])].into_iter());
+    // The first has a sample, the second has lost its own, the third has no timer.
+    recording.threads = vec![Thread::default(); 5];
+    recording.lost = vec![Lost { thread: 1, samples: 1, weight: 1 }];
+    recording.counters = vec![(0, Counters { timers_failed: 1, ..Counters::default() })];
+    recording.settings.rate = 100;
+    recording.end = Some(End { cpu_used: 10_000_000_000, ..End::default() });
+    let text = summary(&recording);
+    let rest = text.lines().find_map(|line| line.trim().strip_prefix("the rest: ")).expect("9.99 s are missing");
+    let [lost, refused, unmet] = rest.split("; ").collect::<Vec<_>>()[..] else { panic!("{rest}") };
+    assert_eq!((lost, refused), ("0.01 s in samples that were lost", "1 thread that could not be sampled, see below"));
+    assert!(unmet.starts_with("2 threads that met no tick"), "{unmet}");
+    // A recording by a target that falsifies its counters.
+    recording.counters.iter_mut().for_each(|(_, counters)| counters.timers_failed = u64::MAX);
+    assert!(!summary(&recording).contains("met no tick"));
 }
 
 #[test]

@@ -151,6 +151,8 @@ pub struct ThreadBlock {
     pub lost_other: AtomicU64,
     /// Number of samples taken, lost ones included.
     pub sequence: AtomicU32,
+    /// Periods that the next sample is to stand for besides its own. Lost if there is none.
+    pub carried: AtomicU32,
     /// CPU time that the thread had used when its timer was armed, in ns (CLOCK_THREAD_CPUTIME_ID): since it began,
     /// also as another program before an exec. 0: the timer is not armed.
     pub cpu_before: AtomicU64,

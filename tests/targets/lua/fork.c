@@ -3,8 +3,9 @@
 #include <time.h>
 
 #ifdef RAVI
-/* Ravi's _VERSION. */
+/* Ravi's _VERSION, and what its precompiled code begins with. */
 __attribute__((used)) static const char marker[] = "Ravi 5.4";
+__attribute__((used)) static const char signature[] = "\x1bRavi";
 #endif
 #ifdef LUA
 #include <lauxlib.h>

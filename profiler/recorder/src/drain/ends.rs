@@ -37,10 +37,20 @@ impl Drain {
     pub(super) fn finish_thread(&mut self, block: usize) {
         self.stitch(block, true);
         self.losses(block);
+        self.carried(block);
         self.start(block);
         self.set(block, None);
         if !self.closing {
             self.session.free(block);
+        }
+    }
+
+    /// Counts the periods that no sample of a thread stands for as lost: it has ended before its next sample.
+    fn carried(&mut self, block: usize) {
+        let Some(Some(Use::Thread(thread))) = self.uses.get(block) else { return };
+        let carried = self.session.thread(block).map_or(0, |header| header.carried.load(Ordering::Relaxed));
+        if carried > 0 {
+            self.writer.lost(thread.index, 1, u64::from(carried));
         }
     }
 

@@ -24,13 +24,20 @@ pub fn prepare(core: &Arc<CoreFile>, search: &Search, cache: &Cache, plugins: &m
     let (mut objects, mut backings) = (Objects::default(), Vec::new());
     let memory = Memory::of_core(core, Vec::new());
     // A file that is mapped twice begins twice.
+    let mut is_used = false;
     let parts = core.notes.files.chunk_by(|a, b| a.name == b.name && b.offset != 0);
     for parts in parts.take(LIMIT) {
         let Some(first) = parts.first().filter(|first| first.offset == 0) else { continue };
         let found = object(core, parts, first, search, &memory, cache, plugins);
+        is_used |= found.is_named;
         objects.objects.extend(found.object);
         objects.troubles.extend(found.why.map(|why| format!("{}: {why}", String::from_utf8_lossy(&first.name))));
         backings.extend(found.backings);
+    }
+    if let Some(path) = search.executable.as_ref().filter(|_| !is_used) {
+        let why = Image::open(path).err().map(|error| error.to_string());
+        let why = why.unwrap_or_else(|| "the core file's process has not mapped this file".to_owned());
+        objects.troubles.push(format!("{}: {why}. It is not used", path.display()));
     }
     let mut vdso = vec![0; VDSO as usize];
     let got = if core.notes.vdso == 0 { 0 } else { core.memory(core.notes.vdso, &mut vdso) };
@@ -52,6 +59,8 @@ pub fn prepare(core: &Arc<CoreFile>, search: &Search, cache: &Cache, plugins: &m
 struct Found {
     /// `None`: it is no ELF file, or nothing of it is known.
     object: Option<Mapped>,
+    /// Its file is the one that was named.
+    is_named: bool,
     /// What the core file lacks of it.
     backings: Vec<Backing>,
     /// Why its file cannot be used, for people.
@@ -90,7 +99,7 @@ fn object(
     let fits = |image: &Image| is_mapped_at(image, place, memory);
     match search.open(&first.name, &identity, is_program, &fits) {
         Ok((image, file)) => {
-            let code = code(&image, place);
+            let (code, is_named) = (code(&image, place), search.executable.as_ref() == Some(&file));
             let Some(mut object) = Mapped::new(&image, place, file, &first.name, code, Some(cache), plugins) else {
                 return Found::default();
             };
@@ -98,7 +107,7 @@ fn object(
                 object.debug_file = search.debug_file(id);
             }
             let backings = backings(&Arc::new(image), object.bias);
-            Found { object: Some(object), backings, why: None }
+            Found { object: Some(object), is_named, backings, why: None }
         }
         // Data that was not dumped has no headers either, and nobody misses it.
         Err(_) if head.is_none() && !parts.iter().any(|part| core.may_execute(part.start)) => Found::default(),

@@ -21,7 +21,7 @@ use uunwind_recorder::drain::Drain;
 use uunwind_recorder::facts::FactsPublisher;
 use uunwind_recorder::found_names::Unnamed;
 use uunwind_recorder::objects::Objects;
-use uunwind_recorder::output::{default_name, settle, OutputFile};
+use uunwind_recorder::output::{default_name, settle, Older, OutputFile};
 use uunwind_recorder::snapshot::{Now, Snapshots};
 use uunwind_recorder::survey::Survey;
 use uunwind_recorder::{machine, Outcome, RecordError};
@@ -79,7 +79,7 @@ pub fn record(
     family.pids().for_each(|pid| analyse(pid, &mut objects, &mut facts));
     let files = output.file().and_then(|file| Ok((file.try_clone()?, file)));
     let opened = files.and_then(|files| Ok((files, output.rename(path.clone()).map_err(io::Error::other)?)));
-    let ((file, kept), path) = match opened {
+    let ((file, kept), (path, mut older)) = match opened {
         Ok(opened) => opened,
         Err(error) => {
             give_up(family, &mut facts, &mut event);
@@ -94,7 +94,7 @@ pub fn record(
     let mut writer = Writer::begin(file, &settings);
     languages.iter().for_each(|language| writer.language(language));
     event(Event::Begun(&settings.command, &path));
-    let survey = Survey::new(pid, PathBuf::new(), true);
+    let survey = Survey::new(pid, PathBuf::new(), true, attach.rate);
     let mut drain = Drain::new(session, facts, objects, writer, survey);
     let mut snapshots = Snapshots::new(attach.every);
     let start = Instant::now();
@@ -119,6 +119,9 @@ pub fn record(
         }
         let look = second.elapsed() >= SECOND;
         drain.pass(look);
+        if drain.samples > 0 {
+            older.take().into_iter().for_each(Older::discard);
+        }
         if look {
             second = Instant::now();
             drain.writer.flush();
@@ -186,7 +189,8 @@ pub fn record(
     };
     child::let_signals_end();
     let write_error = lost_name.or(failure);
-    Ok((Outcome { wait_status: None, pid, output, samples, cpu_used, wall, unrecorded, write_error }, recording))
+    let outcome = Outcome { wait_status: None, pid, output, samples, cpu_used, wall, unrecorded, write_error, older };
+    Ok((outcome, recording))
 }
 
 /// Takes the samplers out of processes that are not recorded after all.

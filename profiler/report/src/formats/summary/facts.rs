@@ -144,8 +144,10 @@ fn missing(recording: &Recording) -> Vec<String> {
     if before >= 1_000_000_000 / u64::from(recording.settings.rate.max(1)) {
         reasons.push(format!("{:.2} s before the sampling of threads began", before as f64 / 1e9));
     }
-    let sampled: BTreeSet<u32> = recording.samples.iter().map(|s| s.thread).collect();
-    let unmet = recording.threads.len().saturating_sub(sampled.len()) as u64;
+    // Threads without a timer are counted above, as are those all of whose samples were lost.
+    let lost = recording.lost.iter().map(|lost| lost.thread);
+    let met: BTreeSet<u32> = recording.samples.iter().map(|s| s.thread).chain(lost).collect();
+    let unmet = (recording.threads.len().saturating_sub(met.len()) as u64).saturating_sub(refused);
     if unmet > 0 {
         reasons.push(format!(
             "{} that met no tick of the kernel's timer, most of them because they lived shorter than one",
