@@ -22,6 +22,7 @@ pub mod expression;
 pub mod index;
 pub mod list;
 pub mod program;
+#[cfg(target_arch = "x86_64")]
 mod realigned;
 pub mod row;
 pub mod scan;
