@@ -1,5 +1,5 @@
-//! The rule of a frame that was interrupted at the beginning of a function that keeps a frame pointer, before it has set
-//! it up: the frame pointer is still the caller's, and would lead past the caller.
+//! The rule of a frame that was interrupted at the beginning of a function that keeps a frame pointer, before it has
+//! set it up: the frame pointer is still the caller's, and would lead past the caller.
 //!
 //! The instructions at the pc are recognised by their bytes, and the return address must follow a call.
 
@@ -32,8 +32,8 @@ pub fn rule(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Rule> {
     }
 }
 
-/// How many words above the return address a prologue has pushed before the instruction at `pc`: 0 at `push %rbp`, or at
-/// `endbr64` before it, 1 at `mov %rsp, %rbp` after it. Encodings: Intel SDM, volume 2.
+/// How many words above the return address a prologue has pushed before the instruction at `pc`: 0 at `push %rbp`, or
+/// at `endbr64` before it, 1 at `mov %rsp, %rbp` after it. Encodings: Intel SDM, volume 2.
 #[cfg(target_arch = "x86_64")]
 fn words_pushed(pc: u64, reader: &mut Reader<'_>) -> Option<u64> {
     const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];

@@ -283,7 +283,8 @@ pub(crate) fn key_of(lookup: u64, exact: bool) -> u64 {
 }
 
 /// The rule by the frame pointer, for a frame without any other; where a function is interrupted that has not set it up
-/// yet, or has restored its caller's, by the stack pointer. It fails with `reason` if the value cannot be a frame pointer.
+/// yet, or has restored its caller's, by the stack pointer. It fails with `reason` if the value cannot be a frame
+/// pointer.
 pub(crate) fn rule_by_frame_pointer(
     cursor: &Cursor,
     reason: StopReason,

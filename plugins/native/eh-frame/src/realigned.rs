@@ -1,6 +1,6 @@
 //! Functions whose stack GCC aligns to more than the ABI does: the end of their epilogue.
 //!
-//! They count their CFA from a register that keeps the stack pointer of the call (r10, or r13 in functions with a static
+//! They count their CFA from a register that keeps the stack pointer of the call (r10; r13 in functions with a static
 //! chain), and save callee-saved registers at distances from rbp, by expressions. The epilogue restores these, rbp last
 //! (`leave` or `pop %rbp`), and then the stack pointer, by `lea -n(%r10),%rsp`. When rbp is the caller's already, the
 //! rows go on counting from it (seen with GCC 12; `ix86_expand_epilogue` in
