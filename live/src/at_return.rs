@@ -1,8 +1,8 @@
 //! The rule of a frame whose pc is at its return instruction. JITs describe prologues, but some (Cranelift) do not
 //! describe epilogues: at the `ret` their unwind data still counts the CFA from a frame pointer that already is the
 //! caller's, and the caller would be skipped. At a `ret` no unwind data is needed: the return address is the word at
-//! the stack pointer (AArch64: in x30), and every callee-saved register has been restored. A `ret` that is used as a jump
-//! (retpolines) is recognised by that word: it follows no call.
+//! the stack pointer (AArch64: in x30), and every callee-saved register has been restored. A `ret` that is used as a
+//! jump (retpolines) is recognised by that word: it follows no call.
 //!
 //! Used for exact frames in windows, and where the frame pointer is the only source.
 
