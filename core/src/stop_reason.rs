@@ -47,8 +47,8 @@ crate::numbered! {
         /// The plugin or window that steps this code reports that it cannot determine the caller.
         PluginLost = 28, "caller unknown to its unwinder";
         /// What the rule gave as a return address lies outside of executable memory, or in unowned memory where no call
-        /// instruction precedes it; or anywhere without such an instruction, on the stack that the thread was started on.
-        /// It is not kept as a frame.
+        /// instruction precedes it; or anywhere without such an instruction, on the stack that the thread was started
+        /// on. It is not kept as a frame.
         NotCode = 29, "return address is not code";
         /// The interrupted instruction replaces the stack or the saved registers of its own callers (the last steps of
         /// an exception's delivery, of a stack switch): until it is done, no caller can be determined.

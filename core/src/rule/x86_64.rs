@@ -112,9 +112,8 @@ impl Rule {
     }
 
     /// The signal frame's rule, if `pc` is where signal handlers return to: at an instruction that sets the number of
-    /// rt_sigreturn(2), after `endbr64` perhaps, or at the `syscall` after it. The handler has popped the return address,
-    /// so the ucontext is at rsp (`struct rt_sigframe` in
-    /// [arch/x86/include/asm/sigframe.h](https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/arch/x86/include/asm/sigframe.h)).
+    /// rt_sigreturn(2), after `endbr64` perhaps, or at the `syscall` after it. The handler has popped the return
+    /// address, so the ucontext is at rsp (`struct rt_sigframe` of arch/x86/include/asm/sigframe.h in Linux).
     /// glibc's function has unwind data; those of musl and of programs that call rt_sigaction(2) themselves have none.
     pub fn at_sigreturn(pc: u64, reader: &mut Reader<'_>) -> Option<Rule> {
         const CODES: [&[u8]; 4] = [

@@ -15,8 +15,8 @@ pub const VDSO: &[u8] = b"linux-vdso.so.1";
 const ELF_HEADER: usize = 64;
 const PROGRAM_HEADER: usize = 56;
 
-/// `uunwind_core::object_key::key` of the ELF header and the program headers of the object that is mapped at an address;
-/// 0: none is, or they are not mapped. The loader, which cannot be asked in the child of a fork, is not asked.
+/// `uunwind_core::object_key::key` of the ELF header and the program headers of the object that is mapped at an
+/// address; 0: none is, or they are not mapped. The loader, which cannot be asked in the child of a fork, is not asked.
 pub fn headers_key(address: u64) -> u64 {
     let read = || {
         let mappings: Vec<Mapping> = maps::of("self").ok()?.collect();

@@ -35,9 +35,9 @@ static void on_signal(int signal, siginfo_t *info, void *ucontext) {
     show(ucontext);
 }
 
-/* Without unwind information: one that calls, without a frame; four that trap: at their first instruction, after some, the
- * same called through a register, and where the return address of an earlier call is at the stack pointer; and one with a
- * frame that ends in a call which does not return, directly before a function with unwind information. */
+/* Without unwind information: one that calls, without a frame; four that trap: at their first instruction, after some,
+ * the same called through a register, and where the return address of an earlier call is at the stack pointer; and one
+ * with a frame that ends in a call which does not return, directly before a function with unwind information. */
 void calls(void (*function)(void));
 void traps(void);
 void traps_later(void);
