@@ -5,13 +5,19 @@ use crate::call_site;
 use crate::cursor::Cursor;
 use crate::memory::Reader;
 
-/// Whether the frame to which a frame pointer has led did not call the function at `lookup`, of which nothing is known:
-/// the call there names another function. Code without frames leaves the frame pointer of a caller in its register, and
+/// Whether the frame to which a frame pointer has led did not call the function at `pc` (`exact`: as of the cursor), of
+/// which nothing is known: the call there names another function. Code without frames leaves the frame pointer of a caller in its register, and
 /// the callers between the two would be missing. A function that was called and jumped on instead of calling cannot be
 /// distinguished from that.
 #[cold]
 #[inline(never)]
-pub(super) fn called_another<E: Env>(env: &mut E, lookup: u64, caller: &Cursor, reader: &mut Reader<'_>) -> bool {
+pub(super) fn called_another<E: Env>(
+    env: &mut E,
+    (pc, exact): (u64, bool),
+    caller: &Cursor,
+    reader: &mut Reader<'_>,
+) -> bool {
+    let lookup = if exact { pc } else { pc.wrapping_sub(1) };
     let Some(target) = call_site::fixed_target(caller.regs.pc, reader) else { return false };
     let was = reader.pause(true);
     let is_another = env.function_at(lookup, reader).is_none()

@@ -317,33 +317,52 @@ impl<E: Env> Walk<'_, '_, E> {
                 return full;
             }
             let found_by_it = by_frame_pointer;
-            let (pc, lookup, exact) = (cursor.regs.pc, cursor.lookup_pc(), cursor.exact);
+            let (pc, exact) = (cursor.regs.pc, cursor.exact);
             by_frame_pointer = rule.flags() & BY_FRAME_POINTER != 0;
-            let follows_it = by_frame_pointer && rule.cfa_parts().0 == FP;
             let stop = match cfa.and_then(|cfa| advance(rule, cursor, cfa, self.reader)) {
-                Ok(()) if follows_it && evidence::called_another(self.env, lookup, cursor, self.reader) => {
+                Ok(())
+                    if by_frame_pointer
+                        && rule.cfa_parts().0 == FP
+                        && evidence::called_another(self.env, (pc, exact), cursor, self.reader) =>
+                {
                     return StopReason::NoRule;
                 }
                 Ok(()) => continue,
                 Err(reason) => reason,
             };
-            // A chain of frame pointers ends where it runs out; that is an end of its own kind. The outermost frame's
-            // is zero.
-            return match stop {
-                StopReason::NullReturnAddress if by_frame_pointer => StopReason::FramePointerEnd,
-                StopReason::NoRule if found_by_it && cursor.regs.get(FP) == Some(0) => StopReason::FramePointerEnd,
-                StopReason::StartSymbol | StopReason::SwitchedStack if found_by_it => StopReason::FramePointerEnd,
-                // The outermost frame of a stack that user code made: it was not called, but it has called.
-                StopReason::NullReturnAddress
-                    if !exact
-                        && !found_by_it
-                        && call_site::precedes(pc, self.reader)
-                        && !self.env.is_on_own_stack(cursor.regs.sp(), setting.thread_pointer, self.reader) =>
-                {
-                    StopReason::SwitchedStack
-                }
-                stop => stop,
-            };
+            let by = (found_by_it, by_frame_pointer);
+            return self.end(stop, (pc, exact), by, cursor, setting);
+        }
+    }
+
+    /// Why the walk ends, if the step from the frame at `pc` failed for this reason. `by`: whether a frame pointer led to
+    /// that frame, and whether its rule follows one. Not inlined: a handler's stack is short.
+    #[cold]
+    #[inline(never)]
+    fn end(
+        &mut self,
+        stop: StopReason,
+        (pc, exact): (u64, bool),
+        (found_by_it, by_frame_pointer): (bool, bool),
+        cursor: &Cursor,
+        setting: &Setting,
+    ) -> StopReason {
+        // A chain of frame pointers ends where it runs out; that is an end of its own kind. The outermost frame's is
+        // zero.
+        match stop {
+            StopReason::NullReturnAddress if by_frame_pointer => StopReason::FramePointerEnd,
+            StopReason::NoRule if found_by_it && cursor.regs.get(FP) == Some(0) => StopReason::FramePointerEnd,
+            StopReason::StartSymbol | StopReason::SwitchedStack if found_by_it => StopReason::FramePointerEnd,
+            // The outermost frame of a stack that user code made: it was not called, but it has called.
+            StopReason::NullReturnAddress
+                if !exact
+                    && !found_by_it
+                    && call_site::precedes(pc, self.reader)
+                    && !self.env.is_on_own_stack(cursor.regs.sp(), setting.thread_pointer, self.reader) =>
+            {
+                StopReason::SwitchedStack
+            }
+            stop => stop,
         }
     }
 
