@@ -256,6 +256,14 @@ pub struct Running {
 }
 
 impl Running {
+    /// Lets threads run on that have called PTRACE_TRACEME. Where waits are watched, it must not: the kernel gives stops
+    /// of the program's main thread, which the watcher's thread asks for, to any thread of its parent that waits.
+    fn release(&self) {
+        if self.drain.watcher.is_none() {
+            traceme::release(self.child.pid());
+        }
+    }
+
     /// Drains until the program ends or the time is over.
     fn until_end(&mut self, duration: Option<Duration>, event: &mut impl FnMut(Event<'_>)) -> EndCause {
         let begin = Instant::now();
@@ -267,7 +275,7 @@ impl Running {
             if take_term() {
                 self.child.terminate();
             }
-            traceme::release(self.child.pid());
+            self.release();
             if may_have_ended && self.child.ended().is_some() {
                 return EndCause::ProgramEnded;
             }
@@ -444,7 +452,7 @@ impl Running {
             if take_term() {
                 self.child.terminate();
             }
-            traceme::release(self.child.pid());
+            self.release();
             if let Some(ended) = self.child.ended() {
                 return ended.status;
             }
