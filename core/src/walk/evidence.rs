@@ -6,9 +6,9 @@ use crate::cursor::Cursor;
 use crate::memory::Reader;
 
 /// Whether the frame to which a frame pointer has led did not call the function at `pc` (`exact`: as of the cursor), of
-/// which nothing is known: the call there names another function. Code without frames leaves the frame pointer of a caller in its register, and
-/// the callers between the two would be missing. A function that was called and jumped on instead of calling cannot be
-/// distinguished from that.
+/// which nothing is known: the call there names another function. Code without frames leaves the frame pointer of a
+/// caller in its register, and the callers between the two would be missing. A function that was called and jumped on
+/// instead of calling cannot be distinguished from that.
 #[cold]
 #[inline(never)]
 pub(super) fn called_another<E: Env>(

@@ -335,8 +335,8 @@ impl<E: Env> Walk<'_, '_, E> {
         }
     }
 
-    /// Why the walk ends, if the step from the frame at `pc` failed for this reason. `by`: whether a frame pointer led to
-    /// that frame, and whether its rule follows one. Not inlined: a handler's stack is short.
+    /// Why the walk ends, if the step from the frame at `pc` failed for this reason. `found_by_it`: a frame
+    /// pointer led to that frame; `by_frame_pointer`: its rule follows one. Not inlined: a handler's stack is short.
     #[cold]
     #[inline(never)]
     fn end(
