@@ -256,8 +256,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Lets threads run on that have called PTRACE_TRACEME. Where waits are watched, it must not: a stop of the program's
-    /// main thread, which the watcher's thread asked for, is given to any thread of its parent that waits.
+    /// Lets threads run on that have called PTRACE_TRACEME. Where waits are watched, it must not: a stop of the
+    /// program's main thread, which the watcher's thread asked for, is given to any thread of its parent that waits.
     fn release(&self) {
         if self.drain.watcher.is_none() {
             traceme::release(self.child.pid());
