@@ -108,18 +108,21 @@ impl Objects {
 
     /// Whether the process can change what lies at an address: it cannot in files that are not mapped for writing.
     pub fn may_change(&self, address: u64) -> bool {
-        let of = self.mappings.iter().find(|m| (m.start..m.end).contains(&address));
-        of.is_none_or(|m| m.inode == 0 || m.permissions.contains('w'))
+        self.mapping_at(address).is_none_or(|m| m.inode == 0 || m.permissions.contains('w'))
     }
 
     /// The end of the mapping that holds a process address, such as that of a stack.
     pub fn end_of_mapping(&self, address: u64) -> Option<u64> {
-        self.mappings.iter().find(|m| (m.start..m.end).contains(&address)).map(|m| m.end)
+        self.mapping_at(address).map(|m| m.end)
     }
 
     /// Whether an address lies in the stack of the main thread.
     pub fn is_main_stack(&self, address: u64) -> bool {
-        self.mappings.iter().any(|m| m.name == b"[stack]" && (m.start..m.end).contains(&address))
+        self.mapping_at(address).is_some_and(|m| m.name == b"[stack]")
+    }
+
+    fn mapping_at(&self, address: u64) -> Option<&Mapping> {
+        self.mappings.iter().find(|m| (m.start..m.end).contains(&address))
     }
 
     /// Where code that is registered at run time is described, and process address minus file address there.
