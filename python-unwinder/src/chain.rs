@@ -1,9 +1,9 @@
 //! The chain of Python frames: it is measured first, and emitted once its boundary is found in the current native
 //! frame ([`crate::emission`]).
 //!
-//! Its first frames are read once, logged, and drafted meanwhile ([`crate::draft`]). Each of the others is read twice, and
-//! logged once: what is measured is owed to the walk's log, until emitting has read the same frames again and found that
-//! measuring them would have the same result. What is measured and not emitted is never replayed.
+//! Its first frames are read once, logged, and drafted meanwhile ([`crate::draft`]). Each of the others is read twice,
+//! and logged once: what is measured is owed to the walk's log, until emitting has read the same frames again and found
+//! that measuring them would have the same result. What is measured and not emitted is never replayed.
 
 use crate::cursor::Cursor;
 use crate::draft::Drafted;

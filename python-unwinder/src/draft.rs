@@ -1,8 +1,8 @@
 //! The first frames of a stretch of the chain, written while the chain is followed.
 //!
 //! Frames are emitted once the boundary of their activation is found, and reading them once more then costs as much
-//! again. So frames of the usual kind, from the first one on, are read once: each is judged as measuring would judge it,
-//! logged, and written in the walk's room as a draft. If the stretch turns out to be no activation of this native
+//! again. So frames of the usual kind, from the first one on, are read once: each is judged as measuring would judge
+//! it, logged, and written in the walk's room as a draft. If the stretch turns out to be no activation of this native
 //! frame, the draft is left there, and counts for nothing.
 
 use crate::chain::{Live, Way};

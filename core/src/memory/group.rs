@@ -329,6 +329,8 @@ mod tests {
                 // SAFETY: as above.
                 let mut near = unsafe { Near::new(&raw mut *reader, 1) }.expect("its log is open");
                 assert_eq!(near.group(links, base, COUNT, |_| true, |_, _| true).0, taken, "{rest}");
+                drop(near);
+                // SAFETY: as above.
                 let mut near = unsafe { Near::new(&raw mut *reader, 2) }.expect("its log is open");
                 assert_eq!(near.group(links, base, COUNT, |_| true, |_, _| true).0, 0, "another plugin");
             }
