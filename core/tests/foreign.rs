@@ -328,3 +328,63 @@ fn what_a_plugin_reads_by_a_reader_that_it_is_lent_has_a_limit() {
     assert_eq!(addresses(&frames), [0x1000, FOREIGN + 0x10, 0x9010], "its frames are taken back");
     assert!((2 << 20..5 << 20).contains(&READS.get()), "{} reads", READS.get());
 }
+
+/// Drafts frames: some that are never emitted, some that are, and one whose place another frame has taken by then.
+fn draft_and_emit(_: &mut Caller, view: &View) {
+    // SAFETY: the walk's view, which nothing else wraps.
+    let guest = unsafe { Guest::new(view) }.expect("a host of this version");
+    let drafted = |positions: &[u64]| {
+        // SAFETY: the guest is not used until the reader is dropped.
+        let near = unsafe { guest.near() }.expect("the walk's log is open");
+        let mut draft = near.draft();
+        assert!(draft.is_empty() && draft.room() > positions.len());
+        // SAFETY: there is room, and the reader is borrowed.
+        positions.iter().for_each(|position| unsafe { draft.put(7, *position) });
+        draft
+    };
+    drafted(&[1, 2]);
+    assert!(guest.emit_draft(&drafted(&[3, 4, 5])));
+    let late = drafted(&[6]);
+    assert!(guest.emit(7, 8));
+    assert!(!guest.emit_draft(&late), "it is behind the last frame no more");
+    assert!(guest.emit_draft(&drafted(&[])), "nothing");
+}
+
+fn positions(frames: &[Frame]) -> Vec<u64> {
+    let position = |frame: &Frame| match frame {
+        Frame::Semantic { plugin: 2, name: 7, position, awaiting: false } => Some(*position),
+        _ => None,
+    };
+    frames.iter().filter_map(position).collect()
+}
+
+#[test]
+fn a_draft_counts_when_it_is_emitted_behind_the_last_frame() {
+    let (outcome, frames, failed) = run(STEP_END, draft_and_emit);
+    assert_eq!((outcome.stop, outcome.desync, failed), (StopReason::Complete, 0, vec![]));
+    assert_eq!(positions(&frames), [11, 3, 4, 5, 8]);
+    assert_eq!((outcome.frames as usize, frames.len()), (7, 7));
+    let (outcome, frames, failed) = run(99, draft_and_emit);
+    assert_eq!((outcome.desync, failed.len()), (1, 1), "an answer without a meaning");
+    assert_eq!(addresses(&frames), [0x1000, FOREIGN + 0x10, 0x9010], "its frames are taken back");
+}
+
+/// Where frames are left out, or not kept, a draft has no room.
+#[test]
+fn there_is_no_room_for_a_draft_where_frames_are_left_out() {
+    fn room(view: &View) -> usize {
+        // SAFETY: the walk's view, which nothing else wraps.
+        let guest = unsafe { Guest::new(view) }.expect("a host of this version");
+        // SAFETY: the guest is not used until the reader is dropped.
+        let near = unsafe { guest.near() }.expect("the walk's log is open");
+        near.draft().room()
+    }
+    let (outcome, ..) = run(STEP_END, |_, view| {
+        // One native frame and one of the plugin's stand before them.
+        assert_eq!(room(view), MAX_FRAMES as usize - 2);
+        emit_many(view);
+        assert_eq!(room(view), 0, "the stack is deep");
+    });
+    assert_eq!(outcome.stop, StopReason::Complete);
+    run_in((false, false), 0, STEP_END, |_, view| assert_eq!(room(view), 0));
+}

@@ -11,6 +11,7 @@
 
 use crate::chain::{self, Debt, Live, Stretch, StretchEnd};
 use crate::cursor::{Cursor, ENDED, TENTATIVE, TRACKING};
+use crate::draft::Drafted;
 use crate::emission::{self, Emission};
 use crate::facts::Boundary;
 use crate::other_states;
@@ -141,7 +142,8 @@ fn checked(here: &Here<'_>, cursor: &mut Cursor, own: &CFrame, outer: &CFrame) -
     let live = Live::read(here.guest, here.facts, cursor.tstate, !in_entry(here))?;
     let with_shim = here.boundary == Boundary::CFrameShim;
     let stop = if with_shim { 0 } else { outer.current };
-    let stretch = chain::measure(here.guest, here.facts, cursor, own.current, stop, Some(&live));
+    let begin = Drafted::frames(here.guest, here.facts, own.current, stop, &live, cursor.steps_left());
+    let stretch = chain::measure(here.guest, here.facts, cursor, begin, stop, Some(&live));
     let agrees = match stretch.end {
         StretchEnd::Stop { entry } => !with_shim && entry,
         StretchEnd::Shim { address, previous } => with_shim && here.guest.inside(address) && previous == outer.current,

@@ -1,11 +1,12 @@
 //! The chain of Python frames: it is measured first, and emitted once its boundary is found in the current native
 //! frame ([`crate::emission`]).
 //!
-//! Each frame is read twice, and logged once: what is measured is owed to the walk's log, until emitting has read the
-//! same frames again and found that measuring them would have the same result. What is measured and not emitted is
-//! never replayed.
+//! Its first frames are read once, logged, and drafted meanwhile ([`crate::draft`]). Each of the others is read twice,
+//! and logged once: what is measured is owed to the walk's log, until emitting has read the same frames again and found
+//! that measuring them would have the same result. What is measured and not emitted is never replayed.
 
 use crate::cursor::Cursor;
+use crate::draft::Drafted;
 use crate::facts::Facts;
 use crate::frame::{Marks, PyFrame, Words, OWNER_CSTACK, OWNER_GENERATOR, OWNER_THREAD};
 use uunwind_core::memory::near::Near;
@@ -26,8 +27,8 @@ pub enum StretchEnd {
 
 /// A measured stretch of the chain.
 pub struct Stretch {
-    /// Address of its innermost frame.
-    pub first: u64,
+    /// Its first frames, if some were drafted while it was measured.
+    pub begin: Drafted,
     /// Number of frames in it; a shim at its end does not count.
     pub frames: u32,
     /// What its outermost frame links to.
@@ -42,10 +43,11 @@ pub struct Stretch {
 
 /// Distinguishes live frames from dead ones whose memory still looks like frames.
 pub struct Live {
-    /// The data stack's current chunk extends from `chunk` to `limit`; frames in it at or above `top` were popped.
-    chunk: u64,
+    /// Frames in the data stack's current chunk at or above this address were popped.
     top: u64,
-    limit: u64,
+    /// Where these lie: from here on, in this number of bytes.
+    popped: u64,
+    bytes: u64,
     /// The link to the innermost frame is current. That frame may be about to be unlinked: a function that makes a
     /// generator pops its frame, and a generator that yields is marked as suspended, some instructions before the frame
     /// is unlinked.
@@ -56,12 +58,10 @@ impl Live {
     /// Reads `PyThreadState.datastack_chunk`, `.datastack_top` and `.datastack_limit`, which are adjacent.
     pub fn read(guest: &Guest<'_>, facts: &Facts, tstate: u64, fresh: bool) -> Option<Live> {
         let at = tstate.wrapping_add(u64::from(facts.tstate_datastack));
-        Some(Live {
-            chunk: guest.word(at)?,
-            top: guest.word(at.wrapping_add(8))?,
-            limit: guest.word(at.wrapping_add(16))?,
-            fresh,
-        })
+        let (chunk, top) = (guest.word(at)?, guest.word(at.wrapping_add(8))?);
+        let limit = guest.word(at.wrapping_add(16))?;
+        let popped = chunk.max(top);
+        Some(Live { top, popped, bytes: limit.saturating_sub(popped), fresh })
     }
 
     fn is_live(&self, guest: &Guest<'_>, facts: &Facts, frame: &PyFrame, innermost: bool) -> bool {
@@ -73,9 +73,9 @@ impl Live {
 
     /// As `is_live`, for a frame of a function that is no generator.
     #[inline(always)]
-    fn is_on_stack(&self, address: u64, innermost: bool) -> bool {
-        let in_chunk = self.chunk <= address && address < self.limit;
-        !in_chunk || address < self.top || (innermost && self.fresh && address == self.top)
+    pub fn is_on_stack(&self, address: u64, innermost: bool) -> bool {
+        let was_popped = address.wrapping_sub(self.popped) < self.bytes;
+        !was_popped || (innermost && self.fresh && address == self.top)
     }
 }
 
@@ -91,18 +91,18 @@ fn is_executing(guest: &Guest<'_>, facts: &Facts, address: u64) -> bool {
     state.is_some_and(|bytes| bytes.iter().rev().nth(before - 1) == Some(&FRAME_EXECUTING))
 }
 
-/// Follows the chain from `first` up to the frame `stop` or a shim, for at most the cursor's remaining steps. What is
-/// read of it is owed, as the result says: see [`Debt`].
+/// Follows the chain, after the frames that were drafted, up to the frame `stop` or a shim, for at most the cursor's
+/// remaining steps. What is read of it is owed, as the result says: see [`Debt`].
 pub fn measure(
     guest: &Guest<'_>,
     facts: &Facts,
     cursor: &mut Cursor,
-    first: u64,
+    begin: Drafted,
     stop: u64,
     live: Option<&Live>,
 ) -> Stretch {
-    let mut way = Way::from(first);
-    let (mut left, mut owes) = (cursor.steps_left(), false);
+    let mut way = begin.way;
+    let (mut left, mut owes) = (cursor.steps_left().saturating_sub(way.frames), false);
     let end = loop {
         owes |= way.follow(guest, facts, stop, live, &mut left);
         if way.at == stop {
@@ -129,10 +129,11 @@ pub fn measure(
         way.pass(frame.previous, frame.marks());
     };
     cursor.steps = crate::cursor::STEPS.saturating_sub(left);
-    Stretch { first, frames: way.frames, after: way.at, entry: way.entry(), owes, end }
+    Stretch { begin, frames: way.frames, after: way.at, entry: way.entry(), owes, end }
 }
 
 /// The way along a chain.
+#[derive(Clone, Copy)]
 pub struct Way {
     /// The frame that is reached.
     pub at: u64,
@@ -240,7 +241,7 @@ impl Debt {
     unsafe_code,
     reason = "the walk's reader is borrowed: a call of the host for each frame costs more than the frame"
 )]
-fn borrowing(guest: &Guest<'_>, body: impl FnOnce(&mut Near<'_>)) {
+pub fn borrowing(guest: &Guest<'_>, body: impl FnOnce(&mut Near<'_>)) {
     // SAFETY: no caller's `body` uses the guest, and the reader is dropped after it.
     if let Some(mut near) = unsafe { guest.near() } {
         body(&mut near);

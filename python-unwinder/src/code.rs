@@ -78,15 +78,29 @@ pub fn links(view: &View, words: &Words) -> Links {
 #[inline(always)]
 pub fn usual(
     found: [u64; ANSWER],
-    [_, marks, code, instruction]: [u64; MEMBER_WORDS],
+    frame: [u64; MEMBER_WORDS],
     facts: &Facts,
     words: &Words,
-) -> Option<Option<[u64; 2]>> {
+) -> Option<Option<(u32, u64)>> {
+    let [_, marks, ..] = frame;
+    let known = shown(found, frame, facts, words, || words.is_generator(marks));
+    known.filter(|_| marks & words.copy == 0)
+}
+
+/// As `usual`, for a frame that runs the code object's own instructions. `is_generator`: whether it is a generator's;
+/// asked only where it matters.
+#[inline(always)]
+pub fn shown(
+    found: [u64; ANSWER],
+    [_, _, code, instruction]: [u64; MEMBER_WORDS],
+    facts: &Facts,
+    words: &Words,
+    is_generator: impl FnOnce() -> bool,
+) -> Option<Option<(u32, u64)>> {
     let code_object = Code::of_answer(found);
     let first = (code & words.code_bits).wrapping_add(u64::from(facts.code_instructions));
-    match code_object.position(instruction, || words.is_generator(marks), first) {
-        _ if marks & words.copy != 0 => None,
-        Place::At(position) => Some(Some([u64::from(code_object.name), position])),
+    match code_object.position(instruction, is_generator, first) {
+        Place::At(position) => Some(Some((code_object.name, position))),
         Place::Hidden => Some(None),
         Place::Outside => None,
     }
@@ -120,7 +134,7 @@ impl Code {
         if unit > self.units {
             return Place::Outside;
         }
-        if unit == 0 || (unit <= u64::from(self.first_traceable) && !is_generator()) {
+        if unit <= u64::from(self.first_traceable) && (unit == 0 || !is_generator()) {
             return Place::Hidden;
         }
         Place::At(ahead.wrapping_sub(UNIT))

@@ -2,8 +2,10 @@
 
 use crate::chain::{Debt, Stretch, Way};
 use crate::code::{self, Emitted};
+use crate::draft::Drafted;
 use crate::facts::Facts;
 use crate::frame::{PyFrame, Words};
+use uunwind_core::memory::group::MEMBER_WORDS;
 use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::OVERLAY_DESYNC;
 
@@ -36,7 +38,7 @@ const ASK: u32 = 256;
 /// begun, are hidden by CPython, or are damaged; the first two come singly or in twos. They take no room of the walk's
 /// buffer, so without this limit a chain in a circle of them would be followed as far as it was measured, and each time
 /// all that names a code object would be read.
-const SHOWING_NOTHING: u32 = 16;
+pub const SHOWING_NOTHING: u32 = 16;
 
 /// Number of frames that are emitted at once.
 const RUN: usize = 16;
@@ -45,8 +47,12 @@ const RUN: usize = 16;
 /// stack is free for what follows it.
 #[inline(never)]
 pub fn emit(guest: &Guest<'_>, facts: &Facts, stretch: &Stretch) -> Emission {
-    let mut way = Way::from(stretch.first);
-    let emission = frames(guest, facts, &mut way, stretch.frames);
+    let Drafted { mut way, shown, .. } = stretch.begin;
+    let emission = match stretch.begin.emit(guest) {
+        true => frames(guest, facts, &mut way, shown, stretch.frames),
+        // There was room for them, so this is no full buffer.
+        false => Emission::Doubtful,
+    };
     if !stretch.owes {
         return emission;
     }
@@ -65,12 +71,10 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, stretch: &Stretch) -> Emission {
     }
 }
 
-/// Emits `count` frames along the way.
+/// Emits the frames along the way up to number `count`. `shown`: up to which frame something was shown.
 #[inline(always)]
-fn frames(guest: &Guest<'_>, facts: &Facts, way: &mut Way, count: u32) -> Emission {
+fn frames(guest: &Guest<'_>, facts: &Facts, way: &mut Way, mut shown: u32, count: u32) -> Emission {
     let (mut emission, mut omitted) = (Emission::Whole, 0);
-    // Up to which frame something was shown.
-    let mut shown = 0;
     while way.frames < count {
         if way.frames - shown > SHOWING_NOTHING {
             return Emission::Doubtful;
@@ -126,19 +130,18 @@ fn run(guest: &Guest<'_>, facts: &Facts, way: &mut Way, most: u32) -> Result<usi
     // SAFETY: nothing below uses the guest's host until the reader is dropped.
     if let Some(mut near) = unsafe { guest.near() } {
         let links = code::links(guest.view(), &words);
-        (passed, next) = near.group(links, way.at, RUN.min(most as usize), |frame, found| {
-            // Measuring would have ended at such an address.
-            if !frame[0].is_multiple_of(8) {
-                return false;
-            }
+        let take = |frame: [u64; MEMBER_WORDS], found| {
             let Some(known) = code::usual(found, frame, facts, &words) else { return false };
-            if let Some(known) = known {
-                emitted[count % RUN] = known;
+            if let Some((name, position)) = known {
+                emitted[count % RUN] = [u64::from(name), position];
                 count += 1;
             }
             (seen, last) = (seen | last, frame[1]);
             true
-        });
+        };
+        // Measuring would have ended at another address.
+        let goes_on = |address: u64| address.is_multiple_of(8);
+        (passed, next) = near.group(links, way.at, RUN.min(most as usize), goes_on, take);
     }
     way.pass_some(next, passed as u32, words.marks(seen), words.marks(last));
     if count == 0 || guest.emit_all(emitted.get(..count).unwrap_or_default()) {

@@ -77,6 +77,9 @@ pub struct Words {
     entry: u64,
     /// The bits of the marks' word of which one is set in a frame that runs a copy of its instructions.
     pub copy: u64,
+    /// The bits of the marks' word that are zero in a frame on the thread's data stack which is neither the first of
+    /// its activation nor runs a copy of its instructions.
+    special: u64,
     /// The bits of the code object's word that are its address.
     pub code_bits: u64,
 }
@@ -94,11 +97,13 @@ impl Words {
         if entry != 0 && facts.frame_is_entry & !7 != marks {
             return None;
         }
+        let copy = if facts.frame_copy == 0 || facts.code_copies == 0 { 0 } else { u64::from(u32::MAX) };
         Some(Words {
             offsets: [facts.frame_previous, marks, facts.frame_code, facts.frame_instruction],
             owner_shift: (facts.frame_owner & 7) * 8,
             entry,
-            copy: if facts.frame_copy == 0 || facts.code_copies == 0 { 0 } else { u64::from(u32::MAX) },
+            copy,
+            special: byte(facts.frame_owner) | entry | copy,
             code_bits: !u64::from(facts.frame_tags),
         })
     }
@@ -131,6 +136,20 @@ impl Words {
     #[inline(always)]
     pub fn is_entry(&self, marks: u64) -> bool {
         marks & self.entry != 0
+    }
+
+    /// Whether it is not simply one of the thread's frames, that runs its code object's own instructions, by one
+    /// frame's word.
+    #[inline(always)]
+    pub fn is_special(&self, marks: u64) -> bool {
+        const { assert!(OWNER_THREAD == 0) };
+        marks & self.special != 0
+    }
+
+    /// Whether all that is special is that it is the first frame of its activation.
+    #[inline(always)]
+    pub fn is_first_of_activation(&self, marks: u64) -> bool {
+        marks & self.special & !self.entry == 0
     }
 
     /// Owner and entry mark, by the marks' word.

@@ -15,7 +15,8 @@
 //! facts         what the analyse half found in the ELF file: addresses and offsets
 //! thread_state  the thread's PyThreadState, from plain words
 //! frame, chain  _PyInterpreterFrame, and the chain of them up to a boundary
-//! emission      that chain's frames, emitted
+//! draft         that chain's first frames, written while its boundary is sought
+//! emission      its frames, emitted
 //! code, text    what names a code object, and the position in it
 //! learned       boundary distance and unwind ranges of the interpreter loop, learned per process
 //! cursor        what one walk keeps between native frames (in its scratch memory)
@@ -43,6 +44,7 @@ mod chain;
 mod closure;
 mod code;
 mod cursor;
+mod draft;
 mod emission;
 pub mod facts;
 mod frame;

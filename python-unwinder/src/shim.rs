@@ -5,6 +5,7 @@
 use crate::awaiting;
 use crate::chain::{self, Debt, Stretch, StretchEnd};
 use crate::cursor::{Cursor, ENDED, FAR, LOST, TRACKING};
+use crate::draft::Drafted;
 use crate::emission::{self, Emission};
 use crate::frame::{PyFrame, OWNER_CSTACK};
 use crate::other_states;
@@ -70,7 +71,8 @@ fn advance(here: &Here<'_>, cursor: &mut Cursor) {
         Debt::miss(here.guest);
     }
     let first = cursor.next;
-    let stretch = chain::measure(here.guest, here.facts, cursor, first, 0, None);
+    // Its activation's native frame is yet to come, so nothing can be drafted.
+    let stretch = chain::measure(here.guest, here.facts, cursor, Drafted::nothing(first), 0, None);
     match stretch.end {
         StretchEnd::Shim { .. } if stretch.owes => {
             cursor.owes = 1;
@@ -79,7 +81,7 @@ fn advance(here: &Here<'_>, cursor: &mut Cursor) {
         _ if stretch.owes => Debt::miss(here.guest),
         _ => {}
     }
-    cursor.frame = stretch.first;
+    cursor.frame = first;
     cursor.frames = stretch.frames;
     match stretch.end {
         // In 3.15 the chain ends in the thread state, with a frame that has the owner of shims.
@@ -101,7 +103,7 @@ fn advance(here: &Here<'_>, cursor: &mut Cursor) {
 fn measured(cursor: &Cursor, owes: bool) -> Stretch {
     let Cursor { frame: first, frames, boundary: after, next, .. } = *cursor;
     let end = StretchEnd::Shim { address: after, previous: next };
-    Stretch { first, frames, after, entry: frames == 0, owes, end }
+    Stretch { begin: Drafted::nothing(first), frames, after, entry: frames == 0, owes, end }
 }
 
 /// A chain too long to be measured fills the stack in any case. It belongs to this frame if a shim lies at the place

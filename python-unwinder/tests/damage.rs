@@ -3,17 +3,25 @@
 
 mod world;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use uunwind_core::memory::{Read, Reader, Recalled};
 use uunwind_core::plugin::OVERLAY_DESYNC;
 use uunwind_core::walk::DEEPEST;
 use uunwind_python::facts::Facts;
 use uunwind_random::Random;
-use world::host::{loop_frame, Native, Walk};
-use world::python::{Process, ALL, BIAS, CHUNK, GENERATOR, STACK, THREAD, TSTATE};
+use world::host::{loop_frame, Native, Shown, Walk};
+use world::python::{Process, Version, ALL, BIAS, CHUNK, GENERATOR, STACK, THREAD, TSTATE};
 use world::Memory;
 
 /// More words and texts than any walk may read: five words for each frame that is measured and for each that is
 /// emitted, and the names of the code objects of those that are kept.
 const READS_LIMIT: usize = DEEPEST as usize * 2 * 5 + 8192 * 20;
+/// Entries of a walk's log.
+const LOG: usize = 3072;
+
+/// Calls of [`show`], and frames that were drafted in some of them.
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+static DRAFTED: AtomicUsize = AtomicUsize::new(0);
 
 /// Number of damaged memories of each version.
 fn rounds() -> u64 {
@@ -49,11 +57,36 @@ fn show(memory: &Memory, version: usize) -> (usize, bool) {
     let natives: Vec<_> = natives().into_iter().map(|native| (native, ALL[version])).collect();
     let shown = walk.show(&natives);
     assert!(walk.reads <= READS_LIMIT, "{} reads", walk.reads);
+    if CALLS.fetch_add(1, Ordering::Relaxed).is_multiple_of(64) {
+        let by_reader = show_by_reader(memory, &natives);
+        // What was learned of the interpreter meanwhile may change the answer.
+        let is_same = by_reader == shown || by_reader == Walk::new(memory).show(&natives);
+        assert!(is_same, "{by_reader:?} instead of {shown:?}");
+    }
     for (name, position) in &walk.emitted {
         let code = walk.names[*name as u32 as usize - 1].code;
         assert_is_in_code(memory, &ALL[version].facts, code, *position);
     }
     (walk.emitted.len(), shown.iter().any(|shown| shown.answer & OVERLAY_DESYNC != 0))
+}
+
+/// The same by a reader that the plugin may borrow. It then drafts frames whose code objects are known in the walk.
+fn show_by_reader(memory: &Memory, natives: &[(Native, &'static Version)]) -> Vec<Shown> {
+    let regions = memory.all_regions();
+    let mut reader = Reader::recorded(&regions);
+    let (mut log, mut recalled) = (vec![Read::NONE; LOG], Box::new(Recalled::new()));
+    recalled.begin(1);
+    // SAFETY: both outlive the reader, and have no other user meanwhile.
+    unsafe {
+        reader.write_down(log.as_mut_ptr(), log.len());
+        reader.keep_answers(&raw mut *recalled);
+    }
+    let mut walk = Walk::new(memory);
+    walk.room = 4096;
+    walk.reader = &raw mut reader;
+    let shown = walk.show(natives);
+    DRAFTED.fetch_add(walk.drafted, Ordering::Relaxed);
+    shown
 }
 
 /// Of what is shown this much can be told of any memory: a code object is one, and a position is in its instructions.
@@ -108,6 +141,7 @@ fn single_words_of_a_good_process_are_replaced() {
         }
     }
     assert!(emitted > 0, "most damage leaves some frames");
+    assert!(DRAFTED.load(Ordering::Relaxed) > emitted / 5000, "few frames were drafted");
 }
 
 #[test]

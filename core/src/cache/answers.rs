@@ -11,7 +11,7 @@
 
 use crate::memory::read_log::Read;
 use crate::memory::Reader;
-use core::mem::offset_of;
+use core::mem::{offset_of, size_of};
 use core::sync::atomic::{compiler_fence, Ordering};
 
 /// Number of 64-bit words of a key. The plugin chooses them, such as the address of a code object and its load bias.
@@ -26,24 +26,53 @@ const READS: usize = 8192;
 /// Limit of an answer's reads.
 const LONGEST: usize = 96;
 
+/// The fields that the recall of a known answer needs stand together, and the size is a power of two.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
     key: [u64; KEY],
-    /// Index of the plugin that computed it.
-    plugin: u64,
     answer: [u64; ANSWER],
-    /// Index of its first read, counted from the first that was ever written: unique for each answer.
-    at: u64,
-    /// Number of its reads; 0: the entry is empty.
-    count: u64,
-    /// The last walk that found them unchanged.
-    held: u64,
+    /// Its name in logs, [`Name::packed`], with the index of its first read, counted from the first that was ever
+    /// written: unique for each answer.
+    name: u64,
+    /// The [`Turn`] in which it was last found to be valid, and to have that turn's part of the key.
+    ready: u64,
     /// The entry that was recalled after this one: stacks are similar, so most often it is the next one again.
     next: u64,
+    /// The last walk that found its reads unchanged.
+    held: u64,
+    /// Number of its reads; 0: the entry is empty.
+    count: u64,
+    /// Index of the plugin that computed it.
+    plugin: u64,
+    unused: [u64; 3],
 }
 
+const _: () = assert!(size_of::<Entry>() == 128);
+
+/// All of a key but its first word, which many answers have in common, in one walk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Turn(u64);
+
 impl Entry {
+    const NONE: Entry = Entry {
+        key: [0; KEY],
+        answer: [0; ANSWER],
+        name: 0,
+        ready: 0,
+        next: 0,
+        held: 0,
+        count: 0,
+        plugin: 0,
+        unused: [0; 3],
+    };
+
+    /// Index of its first read.
+    #[inline(always)]
+    fn at(&self) -> u64 {
+        Name::unpacked(self.name).at
+    }
+
     #[inline(always)]
     fn is_for(&self, plugin: u64, key: &[u64; KEY]) -> bool {
         self.has(plugin, key) && self.count != 0
@@ -69,6 +98,9 @@ pub struct Recalled {
     stamp: u64,
     /// The entry that was recalled last.
     last: u64,
+    /// Number of the current turn; and what it stands for, the plugin first.
+    turn: u64,
+    common: [u64; KEY],
     entries: [Entry; ENTRIES],
     reads: [Read; READS],
 }
@@ -79,13 +111,22 @@ impl Recalled {
 
     /// An empty cache.
     pub const fn new() -> Recalled {
-        const NONE: Entry = Entry { key: [0; KEY], plugin: 0, answer: [0; ANSWER], at: 0, count: 0, held: 0, next: 0 };
-        Recalled { head: 0, walk: 0, stamp: 0, last: 0, entries: [NONE; ENTRIES], reads: [Read::NONE; READS] }
+        Recalled {
+            head: 0,
+            walk: 0,
+            stamp: 0,
+            last: 0,
+            turn: 0,
+            common: [0; KEY],
+            entries: [Entry::NONE; ENTRIES],
+            reads: [Read::NONE; READS],
+        }
     }
 
     /// Begins a walk in this validity epoch. Answers of other epochs are dropped.
     pub fn begin(&mut self, stamp: u64) {
         self.walk = self.walk.wrapping_add(1);
+        self.turn = self.turn.wrapping_add(1);
         if self.stamp != stamp {
             self.stamp = stamp;
             self.clear();
@@ -94,15 +135,28 @@ impl Recalled {
 
     /// Drops all answers.
     pub(crate) fn clear(&mut self) {
-        self.entries.iter_mut().for_each(|entry| (entry.count, entry.held) = (0, 0));
+        self.entries.iter_mut().for_each(|entry| (entry.count, entry.held, entry.ready) = (0, 0, 0));
+    }
+
+    /// The turn of this walk for keys of this plugin with these words after the first one.
+    pub(crate) fn turn(&mut self, plugin: u64, rest: [u64; KEY - 1]) -> Turn {
+        let [second, third, fourth, fifth] = rest;
+        let common = [plugin, second, third, fourth, fifth];
+        if self.common != common {
+            // First, since this walk may be left in between: no turn ever stands for two keys.
+            self.turn = self.turn.wrapping_add(1);
+            compiler_fence(Ordering::SeqCst);
+            self.common = common;
+        }
+        Turn(self.turn)
     }
 
     /// The reads of an entry, unless the ring has overwritten them.
     fn reads_of(&self, entry: &Entry) -> Option<&[Read]> {
-        if entry.count == 0 || self.head.wrapping_sub(entry.at) > READS as u64 {
+        if entry.count == 0 || self.head.wrapping_sub(entry.at()) > READS as u64 {
             return None;
         }
-        let start = (entry.at % READS as u64) as usize;
+        let start = (entry.at() % READS as u64) as usize;
         self.reads.get(start..)?.get(..entry.count as usize)
     }
 
@@ -124,13 +178,15 @@ impl Recalled {
 
     /// Whether the entry that a log names has not been replaced, and its reads are unchanged.
     pub(crate) fn still_holds(&mut self, name: Name, reader: &mut Reader<'_>) -> bool {
-        self.entries.get(name.index).is_some_and(|entry| entry.at == name.at) && self.holds(name.index, reader)
+        self.entries.get(name.index).is_some_and(|entry| entry.at() == name.at) && self.holds(name.index, reader)
     }
 
-    /// Which answer an entry holds, if its reads were found unchanged in this walk.
+    /// Whether the entry that a log names ([`Name::packed`]) has been found unchanged in this walk.
     #[inline(always)]
-    pub(crate) fn held_at(&self, index: usize) -> Option<u64> {
-        self.entries.get(index).filter(|entry| entry.held == self.walk).map(|entry| entry.at)
+    pub(crate) fn is_current(&self, name: u64) -> bool {
+        // The indices have eight bits.
+        let entry = &self.entries[usize::from(name as u8)];
+        entry.name == name && entry.held == self.walk
     }
 
     /// The valid answer for a key, and the name of its entry in a log.
@@ -149,18 +205,21 @@ impl Recalled {
             return None;
         }
         let entry = self.entries.get(index)?;
-        Some((entry.answer, Name { index, at: entry.at }))
+        Some((entry.answer, Name { index, at: entry.at() }))
     }
 
     /// The answer for a key if its entry is the one that followed the last entry before, and was found valid in this
     /// walk.
     #[inline(always)]
     pub(crate) fn expected(&mut self, plugin: u64, key: &[u64; KEY]) -> Option<([u64; ANSWER], Name)> {
-        let found = self.expected_after(self.last, plugin, key);
-        if let Some((_, name)) = found {
-            self.last = name.index as u64;
+        // An entry that was found valid in this walk is in use. The indices have eight bits.
+        let index = usize::from(self.entries[usize::from(self.last as u8)].next as u8);
+        let entry = &self.entries[index];
+        if entry.held != self.walk || !entry.has(plugin, key) {
+            return None;
         }
-        found
+        self.last = index as u64;
+        Some((entry.answer, Name { index, at: entry.at() }))
     }
 
     /// The entry that was recalled last.
@@ -175,16 +234,24 @@ impl Recalled {
         self.last = last;
     }
 
-    /// As [`Recalled::expected`], if this entry was recalled last.
+    /// The entry that followed entry `last` before, its answer and its packed name, if it is ready in this turn for the
+    /// key with this first word.
     #[inline(always)]
-    pub(crate) fn expected_after(&self, last: u64, plugin: u64, key: &[u64; KEY]) -> Option<([u64; ANSWER], Name)> {
-        // An entry that was found valid in this walk is in use. The indices have eight bits.
-        let index = usize::from(self.entries[usize::from(last as u8)].next as u8);
-        let entry = &self.entries[index];
-        if entry.held != self.walk || !entry.has(plugin, key) {
+    pub(crate) fn ready_after(&self, last: u64, turn: Turn, first: u64) -> Option<(u64, [u64; ANSWER], u64)> {
+        // The indices have eight bits.
+        let index = self.entries[usize::from(last as u8)].next & 0xff;
+        let entry = &self.entries[index as usize];
+        if entry.ready != turn.0 || entry.key[0] != first {
             return None;
         }
-        Some((entry.answer, Name { index, at: entry.at }))
+        Some((index, entry.answer, entry.name))
+    }
+
+    /// Says that the entry that was recalled last, for a key of this turn, was found valid in this walk.
+    pub(crate) fn is_ready(&mut self, turn: Turn) {
+        if let Some(entry) = self.entries.get_mut(self.last as usize) {
+            entry.ready = turn.0;
+        }
     }
 
     /// Notes that an entry was recalled.
@@ -223,12 +290,13 @@ impl Recalled {
         // If this walk is abandoned in between, no entry with partly written reads remains, nor one that is in use
         // under another key.
         let entry = self.entries.get_mut(index)?;
-        (entry.count, entry.held) = (0, 0);
+        (entry.count, entry.held, entry.ready) = (0, 0, 0);
         self.head = at.wrapping_add(count as u64);
         compiler_fence(Ordering::SeqCst);
         let room = self.reads.get_mut(start..)?.get_mut(..count)?;
         room.iter_mut().zip(reads).for_each(|(room, read)| *room = *read);
-        *entry = Entry { key: *key, plugin, answer, at, count: 0, held: 0, next: entry.next };
+        let name = Name { index, at }.packed();
+        *entry = Entry { key: *key, plugin, answer, name, next: entry.next, ..Entry::NONE };
         compiler_fence(Ordering::SeqCst);
         (entry.count, entry.held) = (count as u64, walk);
         self.follows(index);

@@ -12,12 +12,18 @@
 use super::near::Near;
 use super::read_log::Read;
 use super::{guarded, Reader, ANSWER, KEY};
-use crate::cache::answers::{Name, Recalled};
+use crate::cache::answers::Name;
 
 /// Number of words of a structure. The first one is the address of the next structure.
 pub const MEMBER_WORDS: usize = 4;
 /// Entries of the log that a structure takes.
 const ENTRIES: usize = 3;
+
+/// For how many structures of one group there is space in this number of entries.
+#[inline(always)]
+pub(super) fn most_in(entries: usize) -> usize {
+    (entries.saturating_sub(1) / ENTRIES).min(u16::MAX.into())
+}
 
 /// A structure in a group, as it stands in the log.
 #[repr(C)]
@@ -54,12 +60,12 @@ pub(super) fn refuted(rest: &[Read], reader: &mut Reader<'_>) -> Result<usize, u
     if same < count {
         return Err(1 + same * ENTRIES);
     }
+    let recalled = reader.log.recalled;
     // SAFETY: valid by `keep_answers`'s contract; the reader has no reference to it.
-    let current = |name| unsafe { reader.log.recalled.as_ref() }.is_some_and(|recalled| recalled.is_current(name));
-    let known = members.iter().take_while(|member| current(Name::unpacked(member.name))).count();
-    let others = members.get(known..).unwrap_or_default();
-    match others.iter().position(|member| !reader.recalled_holds(Name::unpacked(member.name))) {
-        Some(nth) => Err(1 + (known + nth) * ENTRIES),
+    let is_current = |name| unsafe { recalled.as_ref() }.is_some_and(|recalled| recalled.is_current(name));
+    let mut holds = |member: &Member| is_current(member.name) || reader.recalled_holds(Name::unpacked(member.name));
+    match members.iter().position(|member| !holds(member)) {
+        Some(nth) => Err(1 + nth * ENTRIES),
         None => Ok(count * ENTRIES),
     }
 }
@@ -84,57 +90,63 @@ pub struct Links {
 
 impl Near<'_> {
     /// Reads structures, from the one at `first` on, each linked to the next by its first word, and recalls an answer
-    /// for each: `most` of them, or up to one that is unreadable, has no cached answer, or is refused by `take`, which
-    /// is given words and answer of each. All that were taken are logged as a group, each with its answer. How many
-    /// these are, and where the next one is.
+    /// for each: `most` of them, or up to one whose address is refused by `goes_on`, that is unreadable, has no cached
+    /// answer, or is refused by `take`, which is given words and answer of each. All that were taken are logged as a
+    /// group, each with its answer. How many these are, and where the next one is.
     #[inline(always)]
     pub fn group(
         &mut self,
         links: Links,
         first: u64,
         most: usize,
+        mut goes_on: impl FnMut(u64) -> bool,
         mut take: impl FnMut([u64; MEMBER_WORDS], [u64; ANSWER]) -> bool,
     ) -> (usize, u64) {
-        let Links { offsets, key: which, mask, rest: [second, third, fourth, fifth] } = links;
+        let Links { offsets, key: which, mask, rest } = links;
         if offsets.iter().fold(0, |all, offset| all | offset) > u32::from(u16::MAX) {
             return (0, first);
         }
         let Some(header) = self.room(1 + most * ENTRIES) else { return (0, first) };
-        let (plugin, recalled) = (self.plugin, self.reader.log.recalled);
-        let mut place = header.wrapping_add(1).cast::<Member>();
+        let recalled = self.reader.log.recalled;
+        let start = header.wrapping_add(1).cast::<Member>();
+        let (mut place, end) = (start, start.wrapping_add(most));
         // Kept here, since each answer is sought after the one before.
         // SAFETY: checked by `Near::new`; nothing has a reference to it.
-        let (mut address, mut taken, mut last) = (first, 0, unsafe { (*recalled).last() });
-        // The structure whose answer was sought elsewhere, so that it is expected now.
+        let (mut last, turn) = unsafe { ((*recalled).last(), (*recalled).turn(self.plugin, rest)) };
+        let (mut address, mut failed) = (first, 0);
+        // The place of the structure whose answer was sought elsewhere, so that it is expected now.
         let mut sought = None;
         loop {
             let mut missing = None;
-            while taken < most {
+            while place != end && goes_on(address) {
                 // SAFETY: inside the room of above.
                 let member = unsafe { &mut *place };
-                let Some(words) = self.read_member(address, offsets, member) else { break };
-                let key = [words[which % MEMBER_WORDS] & mask, second, third, fourth, fifth];
+                let Some(words) = self.read_member(address, offsets, member, &mut failed) else { break };
+                let key = words[which % MEMBER_WORDS] & mask;
                 // SAFETY: as above.
-                let Some((answer, name)) = (unsafe { (*recalled).expected_after(last, plugin, &key) }) else {
+                let Some((index, answer, name)) = (unsafe { (*recalled).ready_after(last, turn, key) }) else {
                     missing = Some(key);
                     break;
                 };
                 if !take(words, answer) {
                     break;
                 }
-                last = name.index as u64;
-                member.name = name.packed();
+                member.name = name;
                 place = place.wrapping_add(1);
-                (address, taken) = (words[0], taken + 1);
+                (address, last) = (words[0], index);
             }
-            let Some(key) = missing.filter(|_| sought != Some(taken)) else { break };
-            sought = Some(taken);
+            let Some(key) = missing.filter(|_| sought != Some(place)) else { break };
+            sought = Some(place);
             // SAFETY: as above.
             unsafe { (*recalled).set_last(last) };
-            if self.search(&key).is_none() {
+            let [second, third, fourth, fifth] = rest;
+            if self.search(&[key, second, third, fourth, fifth]).is_none() {
                 break;
             }
+            // SAFETY: as above.
+            unsafe { (*recalled).is_ready(turn) };
         }
+        let taken = (place as usize).wrapping_sub(start as usize) / size_of::<Member>();
         if taken > 0 {
             // SAFETY: as above; and the first place of the room, which `place` has left.
             unsafe {
@@ -148,24 +160,24 @@ impl Near<'_> {
     }
 
     /// Fills in address and words, and returns the words. `None`: a word is unreadable, and nothing that was written is
-    /// of use.
+    /// of use. `failed`: 0, and another number after a load that faulted.
     #[inline(always)]
     fn read_member(
         &mut self,
         address: u64,
         offsets: [u32; MEMBER_WORDS],
         member: &mut Member,
+        failed: &mut u32,
     ) -> Option<[u64; MEMBER_WORDS]> {
         if address >= self.limit {
             return self.read_member_slowly(address, &offsets.map(|offset| offset), member);
         }
         // Word by word: an array would be written first, and then read in pieces of another size, which stalls.
-        let mut failed = 0;
-        let mut word = |at: usize| guarded::load_at(address, u64::from(offsets[at]), &mut failed);
+        let mut word = |at: usize| guarded::load_at(address, u64::from(offsets[at]), failed);
         let (first, second, third, fourth) = (word(0), word(1), word(2), word(3));
         member.address = address;
         (member.words[0], member.words[1], member.words[2], member.words[3]) = (first, second, third, fourth);
-        (failed == 0).then_some([first, second, third, fourth])
+        (*failed == 0).then_some([first, second, third, fourth])
     }
 
     #[cold]
@@ -182,17 +194,9 @@ impl Near<'_> {
     }
 }
 
-impl Recalled {
-    /// Whether an entry that a log names has been found unchanged in this walk.
-    #[inline(always)]
-    fn is_current(&self, name: Name) -> bool {
-        self.held_at(name.index) == Some(name.at)
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::{Mode, Region};
+    use super::super::{Mode, Recalled, Region};
     use super::*;
 
     const OFFSETS: [u32; MEMBER_WORDS] = [8, 64, 0, 56];
@@ -248,12 +252,18 @@ mod tests {
                 // SAFETY: a reader of this build, without another user while it is borrowed.
                 let mut near = unsafe { Near::new(&raw mut *reader, 1) }.expect("its log is open");
                 let mut nth = 0;
-                let (found, next) = near.group(LINKS, base, COUNT, |words, answer| {
-                    assert_eq!(answer, [40 + nth % 3, 0]);
-                    assert_eq!(words[1..], [80, 1000 + nth % 3, 7 + nth]);
-                    nth += 1;
-                    true
-                });
+                let (found, next) = near.group(
+                    LINKS,
+                    base,
+                    COUNT,
+                    |_| true,
+                    |words, answer| {
+                        assert_eq!(answer, [40 + nth % 3, 0]);
+                        assert_eq!(words[1..], [80, 1000 + nth % 3, 7 + nth]);
+                        nth += 1;
+                        true
+                    },
+                );
                 assert_eq!((nth, next), (found as u64, base + 8 * (STRUCTURE * found) as u64));
                 drop(near);
                 assert_eq!(reader.written(), if found == 0 { 0 } else { 1 + ENTRIES * found });
@@ -310,6 +320,38 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_for_another_rest_of_the_key_is_not_taken() {
+        let mut world = World::new();
+        world.answer(false, 3);
+        world.walk(false, |reader, base| {
+            for (rest, taken) in [(0, COUNT), (1, 0), (0, COUNT)] {
+                let links = Links { rest: [0, rest, 0, 0], ..LINKS };
+                // SAFETY: as above.
+                let mut near = unsafe { Near::new(&raw mut *reader, 1) }.expect("its log is open");
+                assert_eq!(near.group(links, base, COUNT, |_| true, |_, _| true).0, taken, "{rest}");
+                drop(near);
+                // SAFETY: as above.
+                let mut near = unsafe { Near::new(&raw mut *reader, 2) }.expect("its log is open");
+                assert_eq!(near.group(links, base, COUNT, |_| true, |_, _| true).0, 0, "another plugin");
+            }
+        });
+    }
+
+    #[test]
+    fn a_group_ends_where_an_address_is_refused() {
+        let mut world = World::new();
+        world.answer(false, 3);
+        world.walk(false, |reader, base| {
+            let third = base + 8 * 2 * STRUCTURE as u64;
+            // SAFETY: as above.
+            let mut near = unsafe { Near::new(&raw mut *reader, 1) }.expect("its log is open");
+            assert_eq!(near.group(LINKS, base, COUNT, |at| at != third, |_, _| true), (2, third));
+            drop(near);
+            assert_eq!(reader.written(), 1 + ENTRIES * 2);
+        });
+    }
+
+    #[test]
     fn what_is_refused_is_not_logged() {
         for guarded in [true, false] {
             let mut world = World::new();
@@ -319,10 +361,11 @@ mod tests {
                     // SAFETY: as above.
                     let mut near = unsafe { Near::new(&raw mut *reader, 1) }.expect("its log is open");
                     let mut given = 0;
-                    let (taken, _) = near.group(LINKS, base, COUNT, |_, _| {
+                    let take = |_, _| {
                         given += 1;
                         given <= most
-                    });
+                    };
+                    let (taken, _) = near.group(LINKS, base, COUNT, |_| true, take);
                     assert_eq!((taken, given), (most, (most + 1).min(COUNT)));
                     drop(near);
                     reader.written()
@@ -342,8 +385,8 @@ mod tests {
             assert!(reader.word(base).is_some());
             // SAFETY: as above.
             let mut near = unsafe { Near::new(&raw mut *reader, 1) }.expect("its log is open");
-            assert_eq!(near.group(LINKS, base, COUNT, |_, _| true).0, COUNT);
-            assert_eq!(near.group(LINKS, base, COUNT + 1, |_, _| true).0, 0, "more than the whole log holds");
+            assert_eq!(near.group(LINKS, base, COUNT, |_| true, |_, _| true).0, COUNT);
+            assert_eq!(near.group(LINKS, base, COUNT + 1, |_| true, |_, _| true).0, 0, "more than the whole log holds");
             drop(near);
             assert!(reader.overflow());
         });

@@ -14,6 +14,7 @@
 mod bare;
 pub mod block;
 mod direct;
+pub mod draft;
 pub mod group;
 pub mod guarded;
 mod hashed;
@@ -29,6 +30,7 @@ use crate::span::Span;
 pub use bare::Bare;
 use core::ffi::c_void;
 pub use direct::Direct;
+use draft::Room;
 use probed::PAGE;
 use read_log::Log;
 pub use read_log::Read;
@@ -69,6 +71,8 @@ pub struct Reader<'a> {
     log: Log,
     /// Structures and words that a borrower has read ([`near`]) since this was last asked.
     lent: u32,
+    /// Where a borrower may write frames.
+    room: Room,
 }
 
 /// End of the user addresses: 47 bits, on AArch64 48 unless a program asks for more. Reads that could pass it fail.
@@ -84,17 +88,23 @@ impl<'a> Reader<'a> {
     /// For [`Mode::Guarded`]: the thread's SIGSEGV and SIGBUS must be unblocked and reach a handler that applies
     /// [`guarded::mend`]. For [`Mode::Hosted`]: the function must take the argument, for as long as the reader is used.
     pub unsafe fn new(mode: Mode<'a>) -> Reader<'a> {
-        Reader { mode, pages: probed::Pages::new(), log: Log::none(), lent: 0 }
+        Reader { mode, pages: probed::Pages::new(), log: Log::none(), lent: 0, room: Room::NONE }
     }
 
     /// A reader by [`Mode::Probed`] reads, which have no precondition.
     pub fn probed() -> Reader<'a> {
-        Reader { mode: Mode::Probed, pages: probed::Pages::new(), log: Log::none(), lent: 0 }
+        Reader { mode: Mode::Probed, pages: probed::Pages::new(), log: Log::none(), lent: 0, room: Room::NONE }
     }
 
     /// A reader of saved bytes; what lies in none of the regions is unreadable.
     pub fn recorded(regions: &'a [Region<'a>]) -> Reader<'a> {
-        Reader { mode: Mode::Recorded(regions), pages: probed::Pages::new(), log: Log::none(), lent: 0 }
+        Reader {
+            mode: Mode::Recorded(regions),
+            pages: probed::Pages::new(),
+            log: Log::none(),
+            lent: 0,
+            room: Room::NONE,
+        }
     }
 
     /// From now on reads are logged at `start`, as long as there is space.
@@ -161,6 +171,21 @@ impl<'a> Reader<'a> {
     #[inline(always)]
     pub fn take_lent(&mut self) -> u32 {
         core::mem::take(&mut self.lent)
+    }
+
+    /// Whoever borrows the reader from now on may write frames in this room.
+    ///
+    /// # Safety
+    /// It must be valid for writes, and have no other user, whenever the reader is borrowed, until it is replaced.
+    #[inline(always)]
+    pub unsafe fn lend_room(&mut self, room: Room) {
+        self.room = room;
+    }
+
+    /// The room that was lent last.
+    #[inline(always)]
+    pub fn lent_room(&self) -> Room {
+        self.room
     }
 
     /// Whether some reads found no space in the log.

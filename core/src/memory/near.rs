@@ -5,6 +5,7 @@
 //! [`guarded`] loads with its own fix-ups, and logs them itself. Nothing else of the walk may be called meanwhile. How
 //! much it has read is counted when it gives the reader back; the walk adds that to the calls of its functions.
 
+use super::draft::Draft;
 use super::read_log::Read;
 use super::{guarded, Log, Reader, ANSWER, KEY, SURE};
 use crate::cache::answers::{Entry, Name, Recalled};
@@ -13,7 +14,7 @@ use core::mem::{offset_of, size_of};
 /// Largest number of words of one [`Near::words`], and number of reads for which space is reserved at once.
 const STRETCH: usize = 8;
 /// Incremented when the same bytes get another meaning.
-const REVISION: u64 = 3;
+const REVISION: u64 = 4;
 
 /// Distinguishes a reader of this build from one with another layout.
 pub const LAYOUT: u64 = {
@@ -22,6 +23,7 @@ pub const LAYOUT: u64 = {
         size_of::<Reader<'_>>() as u64,
         offset_of!(Reader<'_>, log) as u64,
         offset_of!(Reader<'_>, lent) as u64,
+        offset_of!(Reader<'_>, room) as u64,
         size_of::<Log>() as u64,
         offset_of!(Log, next) as u64,
         offset_of!(Log, recalled) as u64,
@@ -68,6 +70,19 @@ impl<'n> Near<'n> {
         let (next, end) = (reader.log.next, reader.log.end);
         let limit = if reader.is_guarded() { SURE } else { 0 };
         Some(Near { reader, plugin: plugin.into(), limit, next, end, count: 0 })
+    }
+
+    /// An empty draft of frames in the walk's room.
+    #[inline(always)]
+    pub fn draft(&self) -> Draft {
+        Draft::new(self.reader.room, self.plugin as u8)
+    }
+
+    /// For how many structures of a group the log has space ([`Near::group`]).
+    #[inline(always)]
+    pub fn group_room(&self) -> usize {
+        let reads = (self.end as usize).wrapping_sub(self.next as usize) / size_of::<Read>();
+        super::group::most_in(reads)
     }
 
     /// Reserves space for [`STRETCH`] reads. False: the log is full, which is noted.

@@ -25,7 +25,7 @@ const ADDRESS: u64 = (1 << 48) - 1;
 
 impl Read {
     /// An unused entry of a log.
-    pub(crate) const NONE: Read = Read { place: 0, value: 0 };
+    pub const NONE: Read = Read { place: 0, value: 0 };
 
     /// A read of `size` bytes, 1 to 8, at a process address. `value`: zero-extended; `None`: the read failed.
     #[inline(always)]

@@ -5,6 +5,7 @@ use super::{Env, Walk};
 use crate::cache::last_walk::PointState;
 use crate::cursor::Cursor;
 use crate::frame::{semantic_word, FLAG_AWAITING};
+use crate::memory::draft::Room;
 use crate::memory::{near, ANSWER, KEY};
 use crate::plugin::{Caller, Description, Host, Owner, ABI, AWAITING};
 use crate::regs::Regs;
@@ -67,6 +68,33 @@ impl<E: Env> Walk<'_, '_, E> {
         self.count += count;
         self.report_progress();
         self.count(count);
+        true
+    }
+
+    /// Where a plugin may write frames before it emits them. There is no room where frames must be left out.
+    #[inline(always)]
+    fn room_of_draft(&mut self) -> Room {
+        if self.tail.is_some() || self.deep.is_deep() || !self.env.keeps_semantic_frames() {
+            return Room::NONE;
+        }
+        let left = self.limit.saturating_sub(self.count) as usize;
+        let Some(rest) = self.frames.get_mut(self.words..) else { return Room::NONE };
+        Room::new(rest.as_mut_ptr(), left.min(rest.len() / 2))
+    }
+
+    /// Emits frames that stand in the room that was lent last, if it is still the one after the last frame.
+    #[inline(always)]
+    fn emit_draft(&mut self, frames: *const [u64; 2], count: usize) -> bool {
+        let room = self.room_of_draft();
+        // SAFETY: no reader is borrowed now.
+        unsafe { self.reader.lend_room(Room::NONE) };
+        if !room.has(frames) || count > room.frames() {
+            return false;
+        }
+        self.words += 2 * count;
+        self.count += count as u32;
+        self.report_progress();
+        self.count(count as u32);
         true
     }
 
@@ -188,8 +216,13 @@ impl<E: Env> Walk<'_, '_, E> {
     }
 
     unsafe extern "C" fn host_emit_all(walk: *mut c_void, frames: *const [u64; 2], count: usize) -> bool {
-        // SAFETY: as above; the plugin passes `count` frames.
-        let (walk, frames) = unsafe { (&mut *walk.cast::<Self>(), core::slice::from_raw_parts(frames, count)) };
+        // SAFETY: as above.
+        let walk = unsafe { &mut *walk.cast::<Self>() };
+        if walk.reader.lent_room().has(frames) {
+            return walk.emit_draft(frames, count);
+        }
+        // SAFETY: the plugin passes `count` frames.
+        let frames = unsafe { core::slice::from_raw_parts(frames, count) };
         if walk.emit_together(frames) {
             return true;
         }
@@ -205,6 +238,9 @@ impl<E: Env> Walk<'_, '_, E> {
         // What was read by it when it was lent last.
         let read = walk.reader.take_lent();
         walk.count(read.saturating_add(1));
+        let room = walk.room_of_draft();
+        // SAFETY: the walk's own buffer, which it leaves alone while its reader is borrowed.
+        unsafe { walk.reader.lend_room(room) };
         core::ptr::from_mut(walk.reader).cast()
     }
 

@@ -37,7 +37,7 @@ const SLOT_BYTES: usize = 1024;
 const SCRATCH_OFFSET: usize = DEEP_WORDS * 8;
 const LAST_WALK_OFFSET: usize = SCRATCH_OFFSET + 4096;
 /// Bytes for the last whole walk (`uunwind_core::cache::last_walk::LastWalk`).
-const LAST_WALK_ROOM: usize = 248 * 1024;
+const LAST_WALK_ROOM: usize = 256 * 1024;
 /// A walk's working memory (`uunwind_core::library::Request::room`) lies at the end of these bytes.
 const ROOM_OFFSET: usize = LAST_WALK_OFFSET + LAST_WALK_ROOM - uunwind_core::library::WALK_ROOM;
 const PAST_OFFSET: usize = LAST_WALK_OFFSET + LAST_WALK_ROOM;

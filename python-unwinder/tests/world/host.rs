@@ -6,6 +6,8 @@ use std::ffi::c_void;
 use std::hash::{Hash, Hasher};
 use std::mem::size_of;
 use uunwind_core::cache::last_walk::PointState;
+use uunwind_core::frame::semantic_word;
+use uunwind_core::memory::draft::Room;
 use uunwind_core::memory::{near, Reader, ANSWER, KEY};
 use uunwind_core::plugin::guest::Plain;
 use uunwind_core::plugin::{
@@ -61,6 +63,10 @@ pub struct Walk<'m> {
     pub learned: usize,
     /// A reader of the same memory, by which the plugin reads, and which it may borrow; or null.
     pub reader: *mut Reader<'m>,
+    /// The room for drafts that is lent with it.
+    pub draft: Vec<[u64; 2]>,
+    /// Frames that were emitted from there.
+    pub drafted: usize,
 }
 
 /// The plugin's memory in one walk.
@@ -77,8 +83,19 @@ pub struct Shown {
 
 impl<'m> Walk<'m> {
     pub fn new(memory: &'m Memory) -> Walk<'m> {
-        let (names, emitted, reader) = (Vec::new(), Vec::new(), std::ptr::null_mut());
-        Walk { memory, names, emitted, awaiting: false, room: usize::MAX, reads: 0, learned: 0, reader }
+        let (names, emitted, reader, draft) = (Vec::new(), Vec::new(), std::ptr::null_mut(), vec![[0; 2]; 64]);
+        Walk {
+            memory,
+            names,
+            emitted,
+            awaiting: false,
+            room: usize::MAX,
+            reads: 0,
+            learned: 0,
+            reader,
+            draft,
+            drafted: 0,
+        }
     }
 
     /// Shows the native frames of one walk, leaf first, each with the interpreter that claims it.
@@ -117,6 +134,22 @@ impl<'m> Walk<'m> {
         let answer = unsafe { overlay(&mut view) };
         let frames = self.emitted[before..].iter().map(|(id, at)| (self.name(*id), *at)).collect();
         Shown { answer, frames }
+    }
+
+    /// For how many frames there is room in a draft.
+    fn room_of_draft(&self) -> usize {
+        self.draft.len().min(self.room.saturating_sub(self.emitted.len()))
+    }
+
+    fn emit_draft(&mut self, count: usize) -> bool {
+        assert!(count <= self.room_of_draft(), "more than there is room for");
+        self.drafted += count;
+        for [word, position] in &self.draft[..count] {
+            let name = *word as u32;
+            assert_eq!(*word, semantic_word(PLUGIN as u8, name), "the word of one of the plugin's frames");
+            self.emitted.push((name.into(), *position));
+        }
+        true
     }
 
     /// The reader by which the plugin reads, if it is not this host itself.
@@ -303,6 +336,9 @@ unsafe extern "C" fn emit(ctx: *mut c_void, name: u32, position: u64) -> bool {
 }
 
 unsafe extern "C" fn emit_all(ctx: *mut c_void, frames: *const [u64; 2], count: usize) -> bool {
+    if walk(ctx).draft.as_ptr() == frames {
+        return walk(ctx).emit_draft(count);
+    }
     // SAFETY: the plugin passes `count` frames.
     let frames = unsafe { std::slice::from_raw_parts(frames, count) };
     frames.iter().all(|[name, position]| {
@@ -321,7 +357,14 @@ unsafe extern "C" fn omit(_: *mut c_void, _: u32) -> u32 {
 
 unsafe extern "C" fn lend_reader(ctx: *mut c_void, layout: u64) -> *mut c_void {
     assert_eq!(layout, near::LAYOUT);
-    walk(ctx).reader.cast()
+    let walk = walk(ctx);
+    let room = Room::new(walk.draft.as_mut_ptr().cast(), walk.room_of_draft());
+    let lent = walk.reader;
+    if let Some(reader) = walk.reader() {
+        // SAFETY: the walk's own memory, which it leaves alone while the reader is borrowed.
+        unsafe { reader.lend_room(room) };
+    }
+    lent.cast()
 }
 
 unsafe extern "C" fn hash(ctx: *mut c_void, address: u64, len: usize, out: *mut u64) -> bool {

@@ -76,6 +76,11 @@ impl Memory {
         pages.iter().filter_map(page).collect()
     }
 
+    /// All pages, for a reader.
+    pub fn all_regions(&self) -> Vec<Region<'_>> {
+        self.pages.iter().map(|(page, bytes)| Region { address: page * PAGE, bytes }).collect()
+    }
+
     /// The bytes of all pages, for damaging them.
     pub fn pages(&mut self) -> impl Iterator<Item = (u64, &mut Vec<u8>)> {
         self.pages.iter_mut().map(|(page, bytes)| (page * PAGE, bytes))

@@ -20,6 +20,7 @@ pub use table::{line, rule, visit};
 
 use super::{Caller, Description, Host, Owner, Text, View, ABI, OWNER_OBJECT, SCRATCH_BYTES, TEXT_LIMIT};
 use crate::cache::last_walk::PointState;
+use crate::memory::draft::Draft;
 use crate::memory::near::{Near, LAYOUT};
 use crate::memory::{Mode, Reader, ANSWER, KEY};
 use core::cell::Cell;
@@ -270,6 +271,15 @@ impl<'v> Guest<'v> {
     pub fn emit_all(&self, frames: &[[u64; 2]]) -> bool {
         // SAFETY: a host function of this ABI, with its own walk; there are as many frames.
         unsafe { (self.host.emit_all)(self.view.walk, frames.as_ptr(), frames.len()) }
+    }
+
+    /// Emits the frames of a draft, if nothing was emitted since the reader with its room was borrowed. False: nothing
+    /// was emitted.
+    #[inline(always)]
+    pub fn emit_draft(&self, draft: &Draft) -> bool {
+        let (frames, count) = draft.frames();
+        // SAFETY: a host function of this ABI, with its own walk, which has lent the room with these frames.
+        count == 0 || unsafe { (self.host.emit_all)(self.view.walk, frames, count) }
     }
 
     /// Does the walk take frames that await those of the stack ([`super::AWAITING`])?

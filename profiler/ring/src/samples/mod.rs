@@ -73,8 +73,14 @@ impl Callers {
     /// Index of their follower in the table of [`FOLLOWERS`].
     pub fn index(self) -> usize {
         let Callers(outer, inner) = self;
-        (mixed(outer.folded(), inner.folded()) >> (u64::BITS - FOLLOWERS.ilog2())) as usize
+        index_of(outer.folded(), inner.folded())
     }
+}
+
+/// As [`Callers::index`], by what both are folded to.
+#[inline(always)]
+fn index_of(outer: u64, inner: u64) -> usize {
+    (mixed(outer, inner) >> (u64::BITS - FOLLOWERS.ilog2())) as usize
 }
 
 /// The last frame of each kind that was written out: neither shared nor expected.
@@ -120,7 +126,12 @@ impl Sum {
 
     /// The sum with a frame that is not shared.
     pub fn with(self, frame: Words) -> Sum {
-        Sum(mixed(self.0, frame.folded()))
+        self.with_folded(frame.folded())
+    }
+
+    #[inline(always)]
+    fn with_folded(self, folded: u64) -> Sum {
+        Sum(mixed(self.0, folded))
     }
 
     /// What the record's header has of it.

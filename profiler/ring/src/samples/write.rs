@@ -92,29 +92,31 @@ impl Past {
         let shared = self.shared(words);
         self.head(sample, shared, restart, out);
         let (own, rest) = words.split_at_checked(words.len() - shared).unwrap_or((words, &[]));
-        let mut callers = innermost(rest);
-        let (mut expected, mut left) = (0u64, own);
+        let Callers(outer, inner) = innermost(rest);
+        // Of the callers, all that counts here is what they are folded to.
+        let (mut outer, mut inner) = (outer.folded(), inner.folded());
+        let (mut expected, mut end) = (0u64, own.len());
         let mut sum = self.sum;
         for group in (0..own.len().div_ceil(BITS)).rev() {
             let mut bits = self.begins.get(group).copied().unwrap_or(0);
             while bits != 0 {
-                let last = 63 - bits.leading_zeros();
+                let last = bits.ilog2() as usize;
                 bits ^= 1 << last;
-                let Some((before, frame)) = left.split_at_checked(group * BITS + last as usize) else { break };
-                left = before;
-                let frame = match frame {
-                    [word, second] => Words { word: *word, second: *second },
-                    [word, ..] => Words { word: *word, second: 0 },
-                    [] => Words::default(),
-                };
-                let index = callers.index();
+                let at = group * BITS + last;
+                let Some(word) = own.get(at) else { break };
+                // The frame before this one begins where this one ends.
+                let second = if end - at == 2 { own.get(at + 1) } else { None };
+                let frame = Words { word: *word, second: second.copied().unwrap_or(0) };
+                end = at;
+                let index = index_of(outer, inner);
                 if self.followers.get(index) == Some(&frame) {
                     expected += 1;
                 } else {
                     self.unexpected(out, core::mem::take(&mut expected), frame, index);
                 }
-                sum = sum.with(frame);
-                callers = callers.then(frame);
+                let folded = frame.folded();
+                sum = sum.with_folded(folded);
+                (outer, inner) = (inner, folded);
             }
         }
         self.sum = sum;
