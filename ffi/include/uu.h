@@ -52,7 +52,7 @@ uint32_t uu_abi(void);
 /* Why a walk ended. Numbers never change their meaning. */
 enum uu_stop {
     UU_STOP_COMPLETE = 1,          /* the outermost frame was reached */
-    UU_STOP_START_SYMBOL = 2,      /* a function that begins stacks was reached (makecontext) */
+    UU_STOP_START_SYMBOL = 2,      /* a function that begins a stack was reached (makecontext) */
     UU_STOP_FRAME_POINTER_END = 3, /* a chain of frame pointers ended */
     UU_STOP_SWITCHED_STACK = 4,    /* the base of a stack that user code switches to (fiber, greenlet) was reached */
     UU_STOP_TOO_MANY_FRAMES = 10,  /* more than 4,096 (uu_walk(): 1,048,576); those nearest the leaf were kept */
@@ -64,7 +64,7 @@ enum uu_stop {
     UU_STOP_UNSUPPORTED_RULE = 23, /* a rule that this version does not know */
     UU_STOP_UNKNOWN_REGISTER = 24, /* a rule needs a register that is lost */
     UU_STOP_BAD_CFA = 25,          /* the stack does not grow towards the root */
-    UU_STOP_NULL_RETURN_ADDRESS = 26,
+    UU_STOP_NULL_RETURN_ADDRESS = 26, /* zero, and nothing shows that a stack begins there: it was overwritten */
     UU_STOP_OPAQUE_WINDOW = 27,    /* a window says: stop here */
     UU_STOP_PLUGIN_LOST = 28,      /* the unwinder that steps this code does not know the caller */
     UU_STOP_NOT_CODE = 29,         /* what should be a return address lies outside of code, or after no call; it is not

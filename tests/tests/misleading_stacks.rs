@@ -14,7 +14,10 @@ fn stack(what: &str) -> (StopReason, Vec<String>) {
     let out = process::run(Command::new(program).arg(what), &scratch, uu::LIMIT).expect_code(0);
     let mut words = out.stdout.split_whitespace();
     let number = words.next().and_then(|word| word.parse().ok()).expect("a reason");
-    let functions = words.map(str::to_owned).skip_while(|name| name != "shows" && !name.starts_with("traps")).collect();
+    let functions = words
+        .map(str::to_owned)
+        .skip_while(|name| name != "shows" && !name.starts_with("traps") && name != "counts_inner")
+        .collect();
     (StopReason::from_number(number).expect("a known reason"), functions)
 }
 
@@ -82,4 +85,25 @@ fn a_restorer_of_the_programs_own_is_a_signals_frame() {
 fn the_function_that_begins_a_stack_is_named() {
     let (stop, functions) = stack("begun");
     assert_eq!((stop, functions), (StopReason::StartSymbol, ["shows", "first"].map(str::to_owned).to_vec()));
+}
+
+/// A caller's CFA counts from a register that its callee leaves alone without saying so. Where the callee was
+/// interrupted, the register's value is used, if a call of this function stands before the return address there.
+#[test]
+fn a_register_that_an_interrupted_callee_keeps_is_used() {
+    let (stop, functions) = stack("counted");
+    assert_eq!(stop, StopReason::Complete);
+    let expected = ["counts_inner", "counts_from_rax", "counted", "inner", "middle", "outer", "main"];
+    assert_eq!(functions.get(..7).expect("seven functions"), expected);
+    let expected = ["counts_inner", "counts_from_rax"].map(str::to_owned).to_vec();
+    assert_eq!(stack("miscounted"), (StopReason::UnknownRegister, expected));
+}
+
+/// A handler that has returned and is jumped back into has a signal frame below it that leads nowhere.
+#[test]
+fn a_coroutine_that_a_handler_has_made_is_a_stack_of_its_own() {
+    let (stop, functions) = stack("coroutine");
+    assert_eq!(stop, StopReason::SwitchedStack);
+    let [shows, in_handler, begins, _restorer] = &functions[..] else { panic!("{functions:?}") };
+    assert_eq!([shows, in_handler, begins], ["shows", "in_handler", "begins_coroutine"]);
 }

@@ -268,17 +268,20 @@ fn processes_that_are_left_running_are_named_and_their_time_is_counted() {
     assert!(share.is_some_and(|share| share > 50), "what it waited for counts as used: {line}");
 }
 
-/// As daemon(3) does it: the program ends right after its fork.
+/// As daemon(3) does it: the program ends right after its fork, here after some work, and without any, so that there is
+/// no sample.
 #[test]
 fn a_daemon_is_named_although_its_parent_ends_at_once() {
     let (burn, scratch) = burn("daemon-at-once", &[]);
-    let end = fifo(&scratch.join("end"));
-    let script = format!("{burn} 0.2; (read word <{end}) & echo left $!; exit 0");
-    let outcome = record(&scratch, &["-r", "199"], &["sh", "-c", &script]).expect_code(0);
-    drop(std::fs::OpenOptions::new().write(true).open(end).expect("its reader waits"));
-    let left = outcome.stdout.lines().find_map(|line| line.strip_prefix("left ")).expect("the script says so");
-    let said = &outcome.stderr;
-    assert!(said.contains("left processes running") && said.contains(&format!("(pid {left})")), "{said}");
+    for (name, work) in [("worked", format!("{burn} 0.2; ")), ("idle", String::new())] {
+        let end = fifo(&scratch.join(name));
+        let script = format!("{work}(read word <{end}) & echo left $!; exit 0");
+        let outcome = record(&scratch, &["-r", "199"], &["sh", "-c", &script]).expect_code(0);
+        drop(std::fs::OpenOptions::new().write(true).open(end).expect("its reader waits"));
+        let left = outcome.stdout.lines().find_map(|line| line.strip_prefix("left ")).expect("the script says so");
+        let said = &outcome.stderr;
+        assert!(said.contains("left processes running") && said.contains(&format!("(pid {left})")), "{name}: {said}");
+    }
 }
 
 #[test]

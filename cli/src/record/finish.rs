@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use uunwind_recorder::{Outcome, Running};
-use uunwind_recording::Recording;
+use uunwind_recording::{Recording, LEFT_RUNNING};
 use uunwind_report::formats::{printable, render, summary, Format};
 use uunwind_report::resolve::Resolver;
 use uunwind_report::view::View;
@@ -84,9 +84,10 @@ fn report(
             terminal::warn(&text);
         }
         leave_as_before(outcome, arguments, places);
-        // How a running process was recorded, which of it was not, and what became of what was put into it.
+        // Of a process that was running before: how it was recorded, which of it was not, and what became of what was put
+        // into it.
         let notes = recording.into_iter().flat_map(|recording| &recording.notes);
-        for note in notes.filter(|_| is_attached) {
+        for note in notes.filter(|note| is_attached || note.starts_with(LEFT_RUNNING)) {
             terminal::say(&printable(note));
         }
         return;

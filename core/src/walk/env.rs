@@ -181,6 +181,10 @@ pub trait Env: Names + Replay {
     fn is_on_own_stack(&mut self, _sp: u64, _thread_pointer: u64, _reader: &mut Reader<'_>) -> bool {
         false
     }
+    /// Whether the walked thread's signals are delivered on this alternate stack now. True: it is, or it is not known.
+    fn is_alternate_stack(&mut self, _start: u64, _size: u64) -> bool {
+        true
+    }
     /// How the functions of the plugin with this index (0: of a window) are called, so that the walk survives their
     /// failures.
     fn protector(&self, _plugin: u8) -> Protector {

@@ -1,9 +1,12 @@
-//! What speaks against a step or an end that looks plausible: other data of the process that contradicts it.
+//! What speaks for or against a step or an end: other data of the process that confirms or contradicts it.
 
 use super::{Env, Setting};
 use crate::call_site;
 use crate::cursor::Cursor;
 use crate::memory::Reader;
+use crate::regs::{CALLEE_SAVED_MASK, UCONTEXT_STACK};
+use crate::rule::{Packed, Rule, RA_SLOT};
+use crate::stop_reason::StopReason;
 
 /// Whether the frame to which a frame pointer has led did not call the function at `pc` (`exact`: as of the cursor), of
 /// which nothing is known: the call there names another function. Code without frames leaves the frame pointer of a
@@ -33,4 +36,61 @@ pub(super) fn called_another<E: Env>(
 pub(super) fn is_overwritten<E: Env>(env: &mut E, cursor: &Cursor, setting: &Setting, reader: &mut Reader<'_>) -> bool {
     !call_site::precedes(cursor.regs.pc, reader)
         && env.is_on_own_stack(cursor.regs.sp(), setting.thread_pointer, reader)
+}
+
+/// The CFA of the direct caller of an interrupted function, if it counts from a register that functions may change
+/// without saving it, by the value at the interruption. A compiler makes no such rows for return addresses; assembly
+/// has them where it knows that its own inner function leaves the register alone (OpenSSL's `aesni_gcm_encrypt`). Since
+/// the callee does not say so, the return address must stand after a call which, as far as its target is fixed, leads to
+/// this caller.
+#[cold]
+#[inline(never)]
+pub(super) fn cfa_from_callee<E: Env>(
+    env: &mut E,
+    rule: Packed,
+    cursor: &Cursor,
+    reader: &mut Reader<'_>,
+) -> Result<u64, StopReason> {
+    const UNKNOWN: Result<u64, StopReason> = Err(StopReason::UnknownRegister);
+    let (register, offset) = rule.cfa_parts();
+    let (Ok(Rule { slots, .. }), Some(value)) = (rule.unpack(), cursor.regs.values().get(usize::from(register))) else {
+        return UNKNOWN;
+    };
+    if !rule.is_plain() || CALLEE_SAVED_MASK >> register & 1 != 0 {
+        return UNKNOWN;
+    }
+    let cfa = value.wrapping_add_signed(i64::from(offset));
+    if cfa <= cursor.regs.sp() || cfa & 7 != 0 {
+        return UNKNOWN;
+    }
+    let was = reader.pause(true);
+    let caller = reader.word(cfa.wrapping_add_signed(8 * i64::from(slots[RA_SLOT])));
+    let is_called = caller.is_some_and(|caller| {
+        let function = call_site::fixed_target(caller, reader).and_then(|target| env.function_at(target, reader));
+        call_site::precedes(caller, reader)
+            && function.is_none_or(|function| function.contains(cursor.regs.pc.wrapping_sub(1)))
+    });
+    reader.pause(was);
+    if is_called {
+        Ok(cfa)
+    } else {
+        UNKNOWN
+    }
+}
+
+/// The alternate signal stack that a signal's frame lies on: its start and size. It is the thread's as long as the
+/// handler runs: the kernel refuses to replace it meanwhile
+/// ([sigaltstack(2)](https://man7.org/linux/man-pages/man2/sigaltstack.2.html)). But a handler that saves its state
+/// (sigsetjmp), returns, and is jumped back into, leaves a frame that leads nowhere, on a stack that the thread has
+/// replaced by then: so GNU Pth and QEMU make coroutines. `None`: the frame lies on no such stack, or on one with
+/// SS_AUTODISARM, which may be replaced.
+pub(super) fn alternate_stack(rule: Packed, cursor: &Cursor, reader: &mut Reader<'_>) -> Option<(u64, u64)> {
+    const SS_AUTODISARM: u64 = 1 << 31;
+    let (register, offset) = rule.cfa_parts();
+    let ucontext = cursor.regs.get(register)?.wrapping_add_signed(i64::from(offset));
+    let was = reader.pause(true);
+    let [start, flags, size] = [0, 8, 16].map(|at| reader.word(ucontext.wrapping_add(UCONTEXT_STACK + at)));
+    reader.pause(was);
+    let (start, size) = (start?, size?);
+    (ucontext.wrapping_sub(start) < size && flags? & SS_AUTODISARM == 0).then_some((start, size))
 }

@@ -25,7 +25,7 @@ mod replay;
 #[cfg(target_arch = "x86_64")]
 mod saved;
 
-use crate::cache::last_walk::{LastWalk, Scratch, Tail, WalkLog};
+use crate::cache::last_walk::{LastWalk, Scratch, Tail, WalkLog, EVERY_REGISTER};
 use crate::cache::steps::{Part, WalkSteps};
 use crate::call_site;
 use crate::cursor::Cursor;
@@ -34,7 +34,7 @@ use crate::memory::Reader;
 use crate::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER, SCRATCH_BYTES};
 use crate::recovery::Protector;
 use crate::regs::FP;
-use crate::rule::BY_FRAME_POINTER;
+use crate::rule::{Packed, RuleKind, BY_FRAME_POINTER};
 use crate::stop_reason::StopReason;
 use advance::advance;
 use deep::Deep;
@@ -134,6 +134,8 @@ struct Walk<'w, 'm, E: Env> {
     tail: Option<Tail>,
     /// The current frame lies in a window.
     in_window: bool,
+    /// The current frame is the direct caller of an interrupted one, by a step of this loop's own.
+    called_interrupted: bool,
 }
 
 /// Walks from `cursor`, leaving frame words (leaf first) in `frames`.
@@ -225,6 +227,7 @@ unsafe fn walk_from<'m, E: Env>(
         scratch: Scratch { memory: setting.scratch, stride: SCRATCH_BYTES, used: [0; PLUGIN_INDICES] },
         tail: None,
         in_window: false,
+        called_interrupted: false,
     };
     // SAFETY: passed on.
     if let Some(last_walk) = unsafe { setting.last_walk.as_mut() } {
@@ -272,7 +275,13 @@ impl<E: Env> Walk<'_, '_, E> {
                 let (uses, restores) = rule.uses_and_restores();
                 log.note_rule(uses, restores);
             }
-            let cfa = rule.cfa(cursor, self.reader);
+            let mut cfa = rule.cfa(cursor, self.reader);
+            if core::mem::take(&mut self.called_interrupted) && cfa == Err(StopReason::UnknownRegister) {
+                cfa = evidence::cfa_from_callee(self.env, rule, cursor, self.reader);
+            }
+            if rule.kind() == RuleKind::Signal && self.is_after_signal(rule, cursor) {
+                cfa = Err(StopReason::SwitchedStack);
+            }
             if !matches!(look.claim, Claimed::No) {
                 let pc = cursor.regs.pc;
                 self.in_window = window.is_some();
@@ -317,6 +326,7 @@ impl<E: Env> Walk<'_, '_, E> {
                 return full;
             }
             let found_by_it = by_frame_pointer;
+            self.called_interrupted = cursor.exact && rule.kind() != RuleKind::Signal;
             let (pc, exact) = (cursor.regs.pc, cursor.exact);
             by_frame_pointer = rule.flags() & BY_FRAME_POINTER != 0;
             let stop = match cfa.and_then(|cfa| advance(rule, cursor, cfa, self.reader)) {
@@ -333,6 +343,18 @@ impl<E: Env> Walk<'_, '_, E> {
             let by = (found_by_it, by_frame_pointer);
             return self.end(stop, (pc, exact), by, cursor, setting);
         }
+    }
+
+    /// Whether the current frame, a signal's, is that of a handler that has returned.
+    #[cold]
+    #[inline(never)]
+    fn is_after_signal(&mut self, rule: Packed, cursor: &Cursor) -> bool {
+        let Some((start, size)) = evidence::alternate_stack(rule, cursor, self.reader) else { return false };
+        if let Some(log) = &mut self.log {
+            // The same memory may lead on at one time, and not at another: nothing is replayed from here.
+            log.note_rule(EVERY_REGISTER, EVERY_REGISTER);
+        }
+        !self.env.is_alternate_stack(start, size)
     }
 
     /// Why the walk ends, if the step from the frame at `pc` failed for this reason. `found_by_it`: a frame

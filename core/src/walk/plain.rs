@@ -215,6 +215,7 @@ impl<E: Env> Walk<'_, '_, E> {
             saved.load(&mut cursor.regs, self.reader);
             cursor.regs.pc = pc;
             cursor.regs.set(RSP, sp);
+            self.called_interrupted = false;
         }
         self.steps = notes.into_steps();
         end.map_or(Ok(()), Err)

@@ -20,6 +20,7 @@ use uunwind_core::registry::window::Held;
 use uunwind_core::rule::Packed;
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
+use uunwind_core::syscall;
 use uunwind_core::walk::{Claim, DependsOn, Env, Look, Names, Replay};
 
 impl Env for Live<'_> {
@@ -135,6 +136,11 @@ impl Env for Live<'_> {
 
     fn is_on_own_stack(&mut self, sp: u64, thread_pointer: u64, reader: &mut Reader<'_>) -> bool {
         own_stack::holds(sp, thread_pointer, reader)
+    }
+
+    fn is_alternate_stack(&mut self, start: u64, size: u64) -> bool {
+        // Live walks are those of the calling thread.
+        syscall::alternate_stack().is_none_or(|current| current == (start, size))
     }
 
     fn learned(&mut self) {

@@ -42,6 +42,11 @@ impl Mapping {
         Some(Mapping { start, end, permissions, offset, device, inode, name })
     }
 
+    /// Whether its name contains this text.
+    pub fn has_in_name(&self, text: &str) -> bool {
+        self.name.windows(text.len()).any(|part| part == text.as_bytes())
+    }
+
     /// Whether its bytes may be written.
     pub fn is_writable(&self) -> bool {
         self.permissions.contains('w')

@@ -7,7 +7,7 @@ use crate::machine;
 use crate::ring_reader::RingReader;
 use crate::samples::Samples;
 use crate::session::Session;
-use crate::survey::{maps, see, Id, Seen, SESSION_MAPPING};
+use crate::survey::{has_mapping, see, Id, Seen, SESSION_MAPPING};
 use crate::thread_names::ThreadNames;
 use rustix::io::Errno;
 use rustix::process::test_kill_process;
@@ -175,7 +175,9 @@ impl ProcessUse {
 /// namespace](https://man7.org/linux/man-pages/man7/time_namespaces.7.html) cannot be compared, but it still has the
 /// session mapped.
 fn is_later(seen: &Seen, claimed: u64) -> bool {
-    seen.start > machine::ticks_since_boot(claimed) && maps(seen.pid, SESSION_MAPPING) == Some(false) && seen.is_there()
+    seen.start > machine::ticks_since_boot(claimed)
+        && has_mapping(seen.pid, SESSION_MAPPING) == Some(false)
+        && seen.is_there()
 }
 
 /// The process as it is written to the recording.

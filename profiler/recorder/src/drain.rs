@@ -225,17 +225,14 @@ impl Drain {
         }
     }
 
-    /// Pid and executable of the recorded processes that still live.
-    pub fn alive(&self) -> impl Iterator<Item = (u32, &[u8])> {
-        self.uses.iter().flatten().filter_map(|used| match used {
-            Use::Process(process) if !process.is_gone() => Some((process.pid, &process.exe[..])),
-            _ => None,
-        })
+    /// Whether a recorded process still lives.
+    pub fn any_alive(&self) -> bool {
+        self.uses.iter().flatten().any(|used| matches!(used, Use::Process(process) if !process.is_gone()))
     }
 
     /// Surveys the program's processes a last time.
     pub fn last_look(&mut self) {
-        self.survey.look(&recorded(&self.uses));
+        self.survey.look_at_last(&recorded(&self.uses), self.session.memory().inode());
     }
 
     /// Blocks whose process or thread is gone.

@@ -25,7 +25,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use uunwind_loader::Analysers;
-use uunwind_recording::{End, EndCause, Object, Recording, Settings, Writer, NOT_RECORDED};
+use uunwind_recording::{End, EndCause, Object, Recording, Settings, Writer, LEFT_RUNNING, NOT_RECORDED};
 use uunwind_ring::layout::SESSION_VERSION;
 use uunwind_ring::{
     FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EVENTS, FLAG_EXPLICIT, FLAG_KERNEL, FLAG_NO_CHILDREN, FLAG_USER_MODE,
@@ -335,7 +335,7 @@ impl Running {
         self.drain.end_events();
         self.drain.facts.stop();
         self.drain.pass(false);
-        if self.drain.alive().next().is_some() || ended.is_none() {
+        if self.drain.any_alive() || ended.is_none() {
             self.safe.keep();
         }
         let header = self.drain.session.header();
@@ -375,14 +375,7 @@ impl Running {
 
     /// Adds a note that names the processes that the program has left running, which are no longer recorded.
     fn note_left_running(&mut self) {
-        let mut left = self.drain.survey.running();
-        // A child whose parent ended at once was in no survey.
-        let recorded: Vec<_> = self.drain.alive().map(|(pid, exe)| (pid, String::from_utf8_lossy(exe))).collect();
-        for (pid, exe) in recorded.iter().filter(|(pid, _)| *pid != self.child.pid()) {
-            if left.iter().all(|(other, _)| other != pid) {
-                left.push((*pid, exe));
-            }
-        }
+        let left = self.drain.survey.running();
         let list = left.iter().take(LEFT_NAMED).map(|(pid, name)| format!("{name} (pid {pid})"));
         let mut list = list.collect::<Vec<_>>().join(", ");
         if left.len() > LEFT_NAMED {
@@ -390,8 +383,7 @@ impl Running {
         }
         if !left.is_empty() {
             self.drain.writer.note(&format!(
-                "the program ended and left processes running, which are no longer recorded: {list}. To record a daemon, have it \
-                 stay in the foreground"
+                "{LEFT_RUNNING}, which are no longer recorded: {list}. To record a daemon, have it stay in the foreground"
             ));
         }
     }

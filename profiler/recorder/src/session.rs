@@ -1,6 +1,6 @@
 //! The recorder's side of the session memfd.
 
-use rustix::fs::{fallocate, fcntl_add_seals, ftruncate, memfd_create, FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::{fallocate, fcntl_add_seals, fstat, ftruncate, memfd_create, FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use std::ffi::CStr;
@@ -83,6 +83,11 @@ impl SharedMemory {
     /// The file.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// The file's inode, by which `/proc/PID/maps` names it. 0: unknown.
+    pub fn inode(&self) -> u64 {
+        fstat(&self.fd).map_or(0, |stat| stat.st_ino)
     }
 
     /// Address of `len` bytes at `offset`, or `None` outside the memory. Other processes may write there at any time.

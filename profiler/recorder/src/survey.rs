@@ -6,11 +6,12 @@ mod reason;
 
 use crate::machine::{cpu_with_children, own_thread_cpu};
 use process::list;
-pub use process::{maps, see, share_memory, Id, Seen};
+pub use process::{has_mapping, see, share_memory, Id, Seen};
 use reason::{Own, Reason};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use uunwind_elf::maps::{self, Mapping};
 use uunwind_recording::NOT_RECORDED;
 
 /// Time from the start to the first look. The times between looks then double up to [`LONGEST`].
@@ -107,7 +108,7 @@ impl Survey {
     /// samples.
     pub fn look(&mut self, recorded: &HashMap<Id, u64>) {
         let cpu = own_thread_cpu();
-        self.look_at(list(), recorded);
+        self.look_at(list(), recorded, &HashSet::new());
         self.looks = self.looks.saturating_add(1);
         let spent = Duration::from_nanos(own_thread_cpu().saturating_sub(cpu));
         let pause = if self.looks > EARLY { spent * PAUSE } else { Duration::ZERO };
@@ -115,10 +116,28 @@ impl Survey {
         self.due = now + (now - self.begun).clamp(FIRST, LONGEST).max(pause);
     }
 
-    /// Looks at the family among these processes, which may have ended since they were listed.
-    fn look_at(&mut self, all: Vec<Seen>, recorded: &HashMap<Id, u64>) {
+    /// As [`Survey::look`], after the program's end. A process of the family whose parent ended before a look saw it is
+    /// known by its mapping of the session, whose memory has this inode.
+    pub fn look_at_last(&mut self, recorded: &HashMap<Id, u64>, session: u64) {
+        let all = list();
+        let since = self.program.map_or(0, |(_, start)| start);
+        let has_session = |seen: &&Seen| {
+            let is_session = |mapping: &Mapping| mapping.inode == session && mapping.has_in_name(SESSION_MAPPING);
+            maps::of(seen.pid).is_ok_and(|mut mappings| mappings.any(|mapping| is_session(&mapping)))
+        };
+        // This process has it mapped, too, and so may others of uu's.
+        let own = process::executable(std::process::id());
+        let is_own = |seen: &&Seen| process::executable(seen.pid) == own;
+        let later = all.iter().filter(|seen| seen.start >= since);
+        let of_session = later.filter(has_session).filter(|seen| !is_own(seen)).map(Seen::id).collect();
+        self.look_at(all, recorded, &of_session);
+    }
+
+    /// Looks at the family among these processes, which may have ended since they were listed. `others`: further
+    /// members.
+    fn look_at(&mut self, all: Vec<Seen>, recorded: &HashMap<Id, u64>, others: &HashSet<Id>) {
         let mut before = std::mem::take(&mut self.members);
-        for seen in self.family(all, recorded, &before) {
+        for seen in self.family(all, recorded, others, &before) {
             let last = before.remove(&seen.id());
             let mut member = last.clone().unwrap_or_default();
             self.update(&mut member, &seen, recorded.get(&seen.id()).copied());
@@ -134,15 +153,23 @@ impl Survey {
         }
     }
 
-    /// The program, the recorded processes, the previous members of the family, and all their descendants.
-    fn family(&self, all: Vec<Seen>, recorded: &HashMap<Id, u64>, before: &HashMap<Id, Member>) -> Vec<Seen> {
+    /// The program, the recorded processes, these others, the previous members of the family, and all their
+    /// descendants.
+    fn family(
+        &self,
+        all: Vec<Seen>,
+        recorded: &HashMap<Id, u64>,
+        others: &HashSet<Id>,
+        before: &HashMap<Id, Member>,
+    ) -> Vec<Seen> {
         let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
         let mut open = Vec::new();
         let mut all: HashMap<u32, Seen> = all.into_iter().map(|seen| (seen.pid, seen)).collect();
         for seen in all.values() {
             children.entry(seen.parent).or_default().push(seen.pid);
             let id = seen.id();
-            if self.program == Some(id) || recorded.contains_key(&id) || before.contains_key(&id) {
+            let is_known = recorded.contains_key(&id) || before.contains_key(&id) || others.contains(&id);
+            if self.program == Some(id) || is_known {
                 open.push(seen.pid);
             }
         }
@@ -174,7 +201,7 @@ impl Survey {
         }
         member.name = process::executable(seen.pid).unwrap_or_else(|| seen.name.clone());
         // The block may be that of the program that the process was before its last exec.
-        if has_block && (seen.image == 0 || maps(seen.pid, SESSION_MAPPING) != Some(false)) {
+        if has_block && (seen.image == 0 || has_mapping(seen.pid, SESSION_MAPPING) != Some(false)) {
             (member.recorded, member.reason, member.looks) = (Some(seen.image), None, 0);
             return;
         }
@@ -294,7 +321,7 @@ mod tests {
     fn a_program_and_its_children_are_its_family() {
         let pair = Pair::start();
         let mut survey = survey(pair.shell.id());
-        survey.look_at(pair.seen().to_vec(), &HashMap::new());
+        survey.look_at(pair.seen().to_vec(), &HashMap::new(), &HashSet::new());
         assert_eq!(pids(&survey), [pair.shell.id(), pair.child]);
     }
 
@@ -305,17 +332,17 @@ mod tests {
         // The program, and its entry in the list, are those of an earlier process, whose pid the shell has by now.
         let mut before = survey(shell.pid);
         before.program = Some(earlier(&shell).id());
-        before.look_at(vec![earlier(&shell), child.clone()], &HashMap::new());
+        before.look_at(vec![earlier(&shell), child.clone()], &HashMap::new(), &HashSet::new());
         assert_eq!(pids(&before), [0; 0], "neither the shell nor its child");
         assert!(before.cpu() == 0 && before.lines(true).is_empty(), "{:?}", before.lines(true));
         // It ended before the list.
-        before.look_at(vec![shell.clone(), child.clone()], &HashMap::new());
+        before.look_at(vec![shell.clone(), child.clone()], &HashMap::new(), &HashSet::new());
         assert_eq!(pids(&before), [0; 0]);
         // A child's pid is reused: the child's last values are kept, and none of the next process.
         let mut after = survey(shell.pid);
         let last = Member { name: "last".to_owned(), reason: Some(Reason::Static), own_cpu: 7, ..Member::default() };
         after.members.insert(earlier(&child).id(), last);
-        after.look_at(vec![shell.clone(), earlier(&child)], &HashMap::new());
+        after.look_at(vec![shell.clone(), earlier(&child)], &HashMap::new(), &HashSet::new());
         assert_eq!(pids(&after), [shell.pid]);
         let gone: Vec<_> = after.gone.iter().map(|((_, name), unrecorded)| (name.as_str(), unrecorded.cpu)).collect();
         assert_eq!(gone, [("last", 7)]);
@@ -327,9 +354,13 @@ mod tests {
         let [shell, child] = pair.seen();
         let mut survey = survey(shell.pid);
         survey.program = None;
-        survey.look_at(vec![shell.clone(), child.clone()], &HashMap::from([(earlier(&shell).id(), 0)]));
+        survey.look_at(
+            vec![shell.clone(), child.clone()],
+            &HashMap::from([(earlier(&shell).id(), 0)]),
+            &HashSet::new(),
+        );
         assert_eq!(pids(&survey), [0; 0], "the block of one that had this pid before");
-        survey.look_at(vec![shell.clone(), child.clone()], &HashMap::from([(shell.id(), 0)]));
+        survey.look_at(vec![shell.clone(), child.clone()], &HashMap::from([(shell.id(), 0)]), &HashSet::new());
         assert_eq!(pids(&survey), [shell.pid, child.pid]);
     }
 }

@@ -43,6 +43,8 @@ pub use write::Writer;
 
 /// The beginning of notes about processes of the program that were not recorded.
 pub const NOT_RECORDED: &str = "not recorded: ";
+/// The beginning of the note about processes that the program has left running.
+pub const LEFT_RUNNING: &str = "the program ended and left processes running";
 
 /// A note of a recording that was made from outside, by stopping threads, begins with this.
 pub const FROM_OUTSIDE: &str = "from outside: ";

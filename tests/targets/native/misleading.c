@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +58,16 @@ __asm__(".text\n"
         ".size ends_in_call, .-ends_in_call\n"
         ".type after,@function\nafter:\n.cfi_startproc\n ret\n.cfi_endproc\n.size after, .-after\n");
 
+/* A function of variable size whose CFA counts from rax, across a call of its own inner function, which traps: rax is
+ * as it was, or leads to another return address. As OpenSSL's aesni_gcm_encrypt. */
+void counts_from_rax(uint64_t rax, int is_changed);
+__asm__(".text\n"
+        ".type counts_from_rax,@function\ncounts_from_rax:\n.cfi_startproc\n"
+        " mov %rsp, %rax\n.cfi_def_cfa %rax, 8\n sub $200, %rsp\n and $-64, %rsp\n call counts_inner\n"
+        " mov %rax, %rsp\n.cfi_def_cfa %rsp, 8\n ret\n.cfi_endproc\n.size counts_from_rax, .-counts_from_rax\n"
+        ".type counts_inner,@function\ncounts_inner:\n.cfi_startproc\n test %esi, %esi\n cmovne %rdi, %rax\n ud2\n"
+        " ret\n.cfi_endproc\n.size counts_inner, .-counts_inner\n");
+
 /* A stack that begins with the first byte of `first`; `before` ends directly before it. */
 void begins(void *stack);
 void before(void);
@@ -96,6 +107,50 @@ __attribute__((noinline)) void signals(void) {
     __asm__ volatile("");
 }
 
+/* A coroutine as GNU Pth and QEMU make them: a handler on an alternate stack saves its state and returns, and is jumped
+ * back into when the thread has no alternate stack any more. `in_handler` also walks in the handler
+ * itself, of which nothing must be kept for later. */
+static sigjmp_buf in_coroutine, outside;
+
+__attribute__((noinline)) void in_handler(int is_back) {
+    const uint16_t expected = is_back ? UU_STOP_SWITCHED_STACK : UU_STOP_COMPLETE;
+    for (int i = 0; i < 6; i++) {
+        uint64_t frames[64];
+        struct uu_request request = {.size = sizeof request, .frames = frames, .capacity = 64};
+        uint16_t stop = 0;
+        uu_walk(&request);
+        uu_capture(frames, 64, NULL, &stop);
+        if (request.stop != expected || stop != expected) {
+            printf("%u no %u instead of %u\n", request.stop, stop, expected);
+            exit(0);
+        }
+    }
+    if (is_back)
+        shows();
+}
+
+__attribute__((noinline)) void begins_coroutine(int signal) {
+    (void)signal;
+    in_handler(sigsetjmp(in_coroutine, 0) != 0);
+    __asm__ volatile("");
+}
+
+__attribute__((noinline)) void makes_coroutine(void) {
+    stack_t stack = {.ss_sp = malloc(1 << 18), .ss_size = 1 << 18};
+    struct sigaction action = {.sa_handler = begins_coroutine, .sa_flags = SA_ONSTACK};
+    sigaltstack(&stack, NULL);
+    sigaction(SIGUSR2, &action, NULL);
+    raise(SIGUSR2);
+    stack.ss_flags = SS_DISABLE;
+    sigaltstack(&stack, NULL);
+}
+
+__attribute__((noinline)) void runs_coroutine(void) {
+    makes_coroutine();
+    if (!sigsetjmp(outside, 0))
+        siglongjmp(in_coroutine, 1);
+}
+
 /* Clears the return address of its caller, and more. */
 __attribute__((noinline, noreturn)) void clears(void) {
     char room[16];
@@ -111,6 +166,11 @@ static void *in_thread(void *unused) {
     return unused;
 }
 
+__attribute__((noinline)) void counted(int is_changed) {
+    counts_from_rax((uint64_t)((char *)__builtin_frame_address(0) + 8), is_changed);
+    __asm__ volatile("");
+}
+
 __attribute__((noinline)) void inner(const char *what) {
     if (!strcmp(what, "skipped"))
         calls(shows);
@@ -122,6 +182,10 @@ __attribute__((noinline)) void inner(const char *what) {
         __asm__ volatile("call *%%rax" : : "a"(traps_through) : "memory", "cc", "rcx", "rdx", "rsi", "rdi", "r8", "r9");
     else if (!strcmp(what, "deeper"))
         traps_deeper();
+    else if (!strcmp(what, "counted") || !strcmp(what, "miscounted"))
+        counted(*what == 'm');
+    else if (!strcmp(what, "coroutine"))
+        runs_coroutine();
     else if (!strcmp(what, "overrun"))
         overruns();
     else if (!strcmp(what, "signalled"))

@@ -8,7 +8,7 @@ use super::grant::Granted;
 use super::opener::Opener;
 use super::stitch::Stitch;
 use crate::machine::kernel_hz;
-use crate::survey::{maps, SESSION_MAPPING};
+use crate::survey::{has_mapping, SESSION_MAPPING};
 use rustix::process::{getrlimit, Resource};
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -121,7 +121,7 @@ impl KernelClock {
             // A target may write any numbers into its block, and the signal of an event kills a thread that has no
             // handler. Looked at after the event was opened: if the thread executes another program from now on, the
             // event ends.
-            if !handles_sigtrap(pid, tid)? || maps(pid, SESSION_MAPPING) != Some(true) {
+            if !handles_sigtrap(pid, tid)? || has_mapping(pid, SESSION_MAPPING) != Some(true) {
                 return Ok(None);
             }
             event.start()?;

@@ -124,11 +124,11 @@ pub fn sees(pid: u32, path: &Path) -> Option<bool> {
 }
 
 /// Whether the name of one of the process's mappings contains `name`; `None` where uu may not look.
-pub fn maps(pid: u32, name: &str) -> Option<bool> {
+pub fn has_mapping(pid: u32, name: &str) -> Option<bool> {
     let mut mappings = uunwind_elf::maps::of(pid).ok()?.peekable();
     // A process that has just ended has no mappings.
     mappings.peek()?;
-    Some(mappings.any(|mapping| mapping.name.windows(name.len()).any(|part| part == name.as_bytes())))
+    Some(mappings.any(|mapping| mapping.has_in_name(name)))
 }
 
 /// Whether two processes share their memory, as a vfork child and its parent do

@@ -1,6 +1,6 @@
 //! Why a process of the program's family has no block in the session.
 
-use super::process::{environment, maps, sees, share_memory, status, variable, Seen};
+use super::process::{environment, has_mapping, sees, share_memory, status, variable, Seen};
 use super::SESSION_MAPPING;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -121,7 +121,7 @@ impl Own {
         if status.user[0] != status.user[1] || status.group[0] != status.group[1] {
             return Some(Reason::OtherRights);
         }
-        if maps(seen.pid, SESSION_MAPPING) == Some(true) {
+        if has_mapping(seen.pid, SESSION_MAPPING) == Some(true) {
             // The mapping is its parent's, which is recorded. The environment says nothing then, since setproctitle may
             // have overwritten it.
             return Some(if share_memory(seen.pid, seen.parent) { Reason::Vfork } else { Reason::Unknown });

@@ -5,7 +5,7 @@ use crate::cache::query::{Rules, Top, EXACT_KEY};
 use crate::cache::short::{Short, LOST, RBP_FIELD, SLOT_BITS};
 use crate::frame::user_word;
 use crate::memory::{Bare, USER_END};
-use crate::regs::{UCONTEXT_PC, UCONTEXT_SP};
+use crate::regs::{UCONTEXT_PC, UCONTEXT_SP, UCONTEXT_STACK};
 use crate::walk::{Saved, MAX_FRAMES};
 use core::hint::select_unpredictable;
 
@@ -102,8 +102,8 @@ impl Frame {
 
     /// Goes from a signal frame to the caller of the interrupted code: two frames, whose words and steps are written.
     /// They are one step here, since the interrupted pc has a key of its own, which nothing else need know then. False:
-    /// nothing was done, since there is no room, the interrupted frame is not plain, or it lies not on the same stack
-    /// towards the root.
+    /// nothing was done, since there is no room, the interrupted frame is not plain, it lies not on the same stack
+    /// towards the root, or that is an alternate stack.
     #[cold]
     #[inline(never)]
     pub(super) fn cross<const WORDS: usize>(
@@ -116,6 +116,10 @@ impl Frame {
         let ([word, interrupted, ..], [step, further, ..]) = (words, steps) else { return false };
         let saved = |offset: u64| bare.word_below(self.sp.wrapping_add(offset + 8), 0);
         let (pc, sp) = (saved(UCONTEXT_PC), saved(UCONTEXT_SP));
+        // Whether a signal's frame on an alternate stack leads on is for the walk to say.
+        if self.sp.wrapping_sub(saved(UCONTEXT_STACK)) < saved(UCONTEXT_STACK + 16) {
+            return false;
+        }
         let Some(rule) = Short::signal_in_frame(self.sp, sp).filter(|_| sp < USER_END && (1..USER_END).contains(&pc))
         else {
             return false;
