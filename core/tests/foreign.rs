@@ -128,6 +128,7 @@ fn run_in(
     let setting = Setting {
         thread_pointer: 0,
         tsd_offset: 0,
+        ucontext: std::ptr::null(),
         scratch: scratch.as_mut_ptr().cast(),
         exchange: exchange.as_mut_ptr(),
         progress: std::ptr::null_mut(),

@@ -298,6 +298,7 @@ fn emit(
     let setting = Setting {
         thread_pointer: 0,
         tsd_offset: 0,
+        ucontext: std::ptr::null(),
         scratch: scratch.as_mut_ptr().cast(),
         exchange: std::ptr::null_mut(),
         progress: std::ptr::null_mut(),

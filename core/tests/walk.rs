@@ -33,6 +33,7 @@ impl<F: Fn(u64) -> Result<Rule, StopReason>> Env for Rules<F> {
 const SETTING: Setting = Setting {
     thread_pointer: 0,
     tsd_offset: 0,
+    ucontext: std::ptr::null(),
     scratch: std::ptr::null_mut(),
     exchange: std::ptr::null_mut(),
     progress: std::ptr::null_mut(),

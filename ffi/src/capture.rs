@@ -196,6 +196,7 @@ unsafe fn walk_remainder<'s>(
     let setting = Setting {
         thread_pointer: syscall::thread_pointer(),
         tsd_offset: 0,
+        ucontext,
         scratch: core::ptr::null_mut(),
         exchange: core::ptr::null_mut(),
         progress: core::ptr::null_mut(),

@@ -233,6 +233,7 @@ unsafe fn prepare<'w>(
     room.setting.write(Setting {
         thread_pointer: syscall::thread_pointer(),
         tsd_offset: TSD_OFFSET.load(Ordering::Relaxed),
+        ucontext: request.ucontext,
         scratch: if calls == Calls::None { core::ptr::null_mut() } else { request.scratch },
         exchange: room.exchange.as_mut_ptr(),
         progress: &raw mut request.words,

@@ -36,7 +36,8 @@ pub(crate) unsafe extern "C" fn walked(request: *mut Request, caller: *const Cal
         Cursor { regs: unsafe { Regs::from_ucontext(request.ucontext) }, exact: true }
     };
     let guarded = !request.is_probed() && crate::faults::handled();
-    let how = How { guarded, trusting: request.trusts_plugins(), with_cfas: !cfas.is_null() };
+    let (trusting, with_cfas, ucontext) = (request.trusts_plugins(), !cfas.is_null(), request.ucontext);
+    let how = How { guarded, trusting, with_cfas, ucontext };
     // SAFETY: the registers of the caller, or of the interrupted code, whose frames exist until this call returns.
     // The request's buffer and callback are the C caller's.
     let walked = unsafe { whole(cursor, caller.sp, how, &mut |walked| request.take_with_cfas(walked, cfas)) };

@@ -193,8 +193,16 @@ fn emitted(program: &Program, facts: &Aligned<Facts>, rbx: u64) -> (Vec<u64>, bo
     let mut scratch = Box::new(Aligned([0u8; SCRATCH]));
     let (scratch, progress, last_walk) = (scratch.0.as_mut_ptr(), std::ptr::null_mut(), std::ptr::null_mut());
     let exchange = std::ptr::null_mut();
-    let setting =
-        Setting { thread_pointer: 0, tsd_offset: 0, scratch, exchange, progress, last_walk, keep_outermost: false };
+    let setting = Setting {
+        thread_pointer: 0,
+        tsd_offset: 0,
+        ucontext: std::ptr::null(),
+        scratch,
+        exchange,
+        progress,
+        last_walk,
+        keep_outermost: false,
+    };
     let mut words = [0; 64];
     let mut reader = Reader::probed();
     // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk.

@@ -55,6 +55,9 @@ pub struct Live {
 }
 
 impl Live {
+    /// Of versions whose chains have live frames only (from 3.13 on).
+    pub const ALL: Live = Live { top: 0, popped: 0, bytes: 0, fresh: true };
+
     /// Reads `PyThreadState.datastack_chunk`, `.datastack_top` and `.datastack_limit`, which are adjacent.
     pub fn read(guest: &Guest<'_>, facts: &Facts, tstate: u64, fresh: bool) -> Option<Live> {
         let at = tstate.wrapping_add(u64::from(facts.tstate_datastack));

@@ -1,6 +1,7 @@
 //! The plugin's `overlay` function: the host shows it each native frame of an interpreter's object.
 
 use crate::cursor::{Cursor, ENDED, FRESH};
+use crate::draft::Drafted;
 use crate::facts::{Boundary, Facts};
 use crate::learned::{Distance, Learned};
 use crate::thread_state;
@@ -77,12 +78,10 @@ pub fn overlay(guest: &Guest<'_>) -> u32 {
         return if is_loop { OVERLAY_INTERPRETER | OVERLAY_DESYNC } else { OVERLAY_NONE };
     };
     let here = Here { is_loop, guest, facts, boundary, learned };
-    if cursor.state == FRESH {
-        begin(&here, cursor);
-    }
+    let begun = if cursor.state == FRESH { begin(&here, cursor) } else { None };
     match here.boundary {
         Boundary::CFrame | Boundary::CFrameShim => cframe::step(&here, cursor),
-        Boundary::Shim => shim::step(&here, cursor),
+        Boundary::Shim => shim::step(&here, cursor, begun),
         Boundary::FrameObject => frame_object::step(&here, cursor),
     }
 }
@@ -93,18 +92,17 @@ fn is_loop(view: &View, facts: &Facts, learned: Option<&Learned>) -> bool {
     view.function_start != 0 && (by_symbol || learned.is_some_and(|l| l.has_range(view.function_start)))
 }
 
-fn begin(here: &Here<'_>, cursor: &mut Cursor) {
+/// Starts at the thread's state. Returns what was drafted of the first activation.
+fn begin(here: &Here<'_>, cursor: &mut Cursor) -> Option<Drafted> {
     cursor.state = ENDED;
-    let Some(tstate) = thread_state::current(here.guest, here.facts) else {
-        return;
-    };
-    cursor.tstate = tstate;
-    let Some(entry) = here.guest.word(tstate.wrapping_add(u64::from(here.facts.tstate_entry))) else {
-        return;
-    };
+    cursor.tstate = thread_state::current(here.guest, here.facts)?;
+    let entry = here.guest.word(cursor.tstate.wrapping_add(u64::from(here.facts.tstate_entry)))?;
     match here.boundary {
         Boundary::CFrame | Boundary::CFrameShim => cframe::begin(cursor, entry),
+        // The chain of an activation that was called by this native frame, not of the interpreter loop, ends elsewhere.
+        Boundary::Shim if here.is_loop => return Some(shim::begin_drafting(here, cursor, entry)),
         Boundary::Shim => shim::begin(here, cursor, entry),
         Boundary::FrameObject => frame_object::begin(cursor, entry),
     }
+    None
 }

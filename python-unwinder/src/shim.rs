@@ -3,7 +3,7 @@
 //! <https://github.com/python/cpython/blob/v3.13.0/Python/ceval.c>).
 
 use crate::awaiting;
-use crate::chain::{self, Debt, Stretch, StretchEnd};
+use crate::chain::{self, Debt, Live, Stretch, StretchEnd};
 use crate::cursor::{Cursor, ENDED, FAR, LOST, TRACKING};
 use crate::draft::Drafted;
 use crate::emission::{self, Emission};
@@ -18,6 +18,14 @@ pub fn begin(here: &Here<'_>, cursor: &mut Cursor, current_frame: u64) {
     advance(here, cursor);
 }
 
+/// The same, in a native frame that the first activation may well lie in: its frames are drafted, for
+/// [`step`] in the same native frame.
+pub fn begin_drafting(here: &Here<'_>, cursor: &mut Cursor, current_frame: u64) -> Drafted {
+    cursor.next = current_frame;
+    let begin = Drafted::frames(here.guest, here.facts, current_frame, 0, &Live::ALL, cursor.steps_left());
+    advance_after(here, cursor, begin)
+}
+
 /// Follows the chain of another thread state to its first boundary that is not on the leaf's side of this native frame.
 fn lead(here: &Here<'_>, cursor: &mut Cursor) {
     let entry = cursor.tstate.wrapping_add(u64::from(here.facts.tstate_entry));
@@ -29,8 +37,9 @@ fn lead(here: &Here<'_>, cursor: &mut Cursor) {
     }
 }
 
-/// Handles one native frame: emits the Python frames that run in it. Returns `OVERLAY_*` flags.
-pub fn step(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
+/// Handles one native frame: emits the Python frames that run in it. `begun`: what was drafted in this native frame of
+/// the frames before the cursor's boundary. Returns `OVERLAY_*` flags.
+pub fn step(here: &Here<'_>, cursor: &mut Cursor, mut begun: Option<Drafted>) -> u32 {
     let mut answer = OVERLAY_INTERPRETER;
     if here.is_loop && !here.guest.exact() {
         // Boundaries below this frame's stack pointer belong to activations that were never shown: the native walk
@@ -39,8 +48,10 @@ pub fn step(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
         while cursor.state == TRACKING && cursor.boundary < here.guest.view().sp {
             answer |= OVERLAY_DESYNC;
             advance(here, cursor);
+            begun = None;
         }
         if cursor.state != FAR && !(cursor.state == TRACKING && here.guest.inside(cursor.boundary)) {
+            begun = None;
             other_states::follow(here, cursor, lead);
         }
     }
@@ -52,7 +63,7 @@ pub fn step(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
     }
     if here.confirm(cursor.boundary) {
         let owes = core::mem::take(&mut cursor.owes) != 0;
-        let stretch = measured(cursor, owes);
+        let stretch = measured(cursor, owes, begun);
         let emission = emission::emit(here.guest, here.facts, &stretch);
         if emission == Emission::Full || !awaiting::emit(here.guest, here.facts, cursor) {
             return answer;
@@ -67,12 +78,16 @@ pub fn step(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
 
 /// Measures the chain from the frame after the boundary to the next boundary.
 fn advance(here: &Here<'_>, cursor: &mut Cursor) {
+    // Its activation's native frame is yet to come, so nothing can be drafted.
+    advance_after(here, cursor, Drafted::nothing(cursor.next));
+}
+
+/// The same, from where the draft ends, which is given back.
+fn advance_after(here: &Here<'_>, cursor: &mut Cursor, begin: Drafted) -> Drafted {
     if core::mem::take(&mut cursor.owes) != 0 {
         Debt::miss(here.guest);
     }
-    let first = cursor.next;
-    // Its activation's native frame is yet to come, so nothing can be drafted.
-    let stretch = chain::measure(here.guest, here.facts, cursor, Drafted::nothing(first), 0, None);
+    let stretch = chain::measure(here.guest, here.facts, cursor, begin, 0, None);
     match stretch.end {
         StretchEnd::Shim { .. } if stretch.owes => {
             cursor.owes = 1;
@@ -81,7 +96,7 @@ fn advance(here: &Here<'_>, cursor: &mut Cursor) {
         _ if stretch.owes => Debt::miss(here.guest),
         _ => {}
     }
-    cursor.frame = first;
+    cursor.frame = cursor.next;
     cursor.frames = stretch.frames;
     match stretch.end {
         // In 3.15 the chain ends in the thread state, with a frame that has the owner of shims.
@@ -97,13 +112,15 @@ fn advance(here: &Here<'_>, cursor: &mut Cursor) {
         StretchEnd::Stop { .. } | StretchEnd::Torn => cursor.state = LOST,
         StretchEnd::TooLong => cursor.state = FAR,
     }
+    stretch.begin
 }
 
 /// The stretch before the boundary, as it was measured. These versions mark no frame as the first of its activation.
-fn measured(cursor: &Cursor, owes: bool) -> Stretch {
+fn measured(cursor: &Cursor, owes: bool, begun: Option<Drafted>) -> Stretch {
     let Cursor { frame: first, frames, boundary: after, next, .. } = *cursor;
     let end = StretchEnd::Shim { address: after, previous: next };
-    Stretch { begin: Drafted::nothing(first), frames, after, entry: frames == 0, owes, end }
+    let begin = begun.unwrap_or_else(|| Drafted::nothing(first));
+    Stretch { begin, frames, after, entry: frames == 0, owes, end }
 }
 
 /// A chain too long to be measured fills the stack in any case. It belongs to this frame if a shim lies at the place
@@ -112,7 +129,7 @@ fn far(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
     cursor.state = LOST;
     let shim = here.usual_boundary().and_then(|at| PyFrame::read(here.guest, here.facts, at));
     let ours = shim.is_some_and(|shim| shim.owner == OWNER_CSTACK);
-    let stretch = measured(cursor, false);
+    let stretch = measured(cursor, false, None);
     if ours && emission::emit(here.guest, here.facts, &stretch) == Emission::Full {
         return OVERLAY_INTERPRETER;
     }

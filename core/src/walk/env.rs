@@ -94,7 +94,7 @@ impl Look {
 ///
 /// ```
 /// # #[cfg(target_arch = "x86_64")] {
-/// use std::ptr::null_mut;
+/// use std::ptr::{null, null_mut};
 /// use uunwind_core::cursor::Cursor;
 /// use uunwind_core::frame::{frames, Frame};
 /// use uunwind_core::memory::{Reader, Region};
@@ -117,7 +117,7 @@ impl Look {
 /// let regions = [Region { address: 0x7000_0000, bytes: &stack }];
 /// let leaf = Cursor { regs: Regs::new(0x100, 0x7000_0000, 0), exact: true };
 /// let setting = Setting {
-///     thread_pointer: 0, tsd_offset: 0, scratch: null_mut(), exchange: null_mut(),
+///     thread_pointer: 0, tsd_offset: 0, ucontext: null(), scratch: null_mut(), exchange: null_mut(),
 ///     progress: null_mut(), last_walk: null_mut(), keep_outermost: false,
 /// };
 /// let mut words = [0; 16];
@@ -181,9 +181,10 @@ pub trait Env: Names + Replay {
     fn is_on_own_stack(&mut self, _sp: u64, _thread_pointer: u64, _reader: &mut Reader<'_>) -> bool {
         false
     }
-    /// Whether the walked thread's signals are delivered on this alternate stack now. True: it is, or it is not known.
-    fn is_alternate_stack(&mut self, _start: u64, _size: u64) -> bool {
-        true
+    /// The alternate signal stack of the walked thread, of a walk that begins with no ucontext: its start and size, both
+    /// 0 if there is none. `None`: it is not known.
+    fn alternate_stack(&self) -> Option<(u64, u64)> {
+        None
     }
     /// How the functions of the plugin with this index (0: of a window) are called, so that the walk survives their
     /// failures.

@@ -79,18 +79,33 @@ pub(super) fn cfa_from_callee<E: Env>(
 }
 
 /// The alternate signal stack that a signal's frame lies on: its start and size. It is the thread's as long as the
-/// handler runs: the kernel refuses to replace it meanwhile
+/// handler runs on it: the kernel refuses to replace it meanwhile
 /// ([sigaltstack(2)](https://man7.org/linux/man-pages/man2/sigaltstack.2.html)). But a handler that saves its state
 /// (sigsetjmp), returns, and is jumped back into, leaves a frame that leads nowhere, on a stack that the thread has
 /// replaced by then: so GNU Pth and QEMU make coroutines. `None`: the frame lies on no such stack, or on one with
 /// SS_AUTODISARM, which may be replaced.
-pub(super) fn alternate_stack(rule: Packed, cursor: &Cursor, reader: &mut Reader<'_>) -> Option<(u64, u64)> {
+pub(super) fn alternate_stack_at(rule: Packed, cursor: &Cursor, reader: &mut Reader<'_>) -> Option<(u64, u64)> {
     const SS_AUTODISARM: u64 = 1 << 31;
     let (register, offset) = rule.cfa_parts();
     let ucontext = cursor.regs.get(register)?.wrapping_add_signed(i64::from(offset));
+    let (stack, flags) = stack_of(ucontext, reader)?;
+    let (start, size) = stack;
+    (ucontext.wrapping_sub(start) < size && flags & SS_AUTODISARM == 0).then_some(stack)
+}
+
+/// The walked thread's alternate signal stack where the walk begins: its start and size, both 0 if there is none. A
+/// handler may have switched to a stack of its own since then, and have replaced it. `None`: it is not known.
+pub(super) fn alternate_stack<E: Env>(env: &E, setting: &Setting, reader: &mut Reader<'_>) -> Option<(u64, u64)> {
+    if setting.ucontext.is_null() {
+        return env.alternate_stack();
+    }
+    stack_of(setting.ucontext as u64, reader).map(|(stack, _)| stack)
+}
+
+/// Start, size and flags of `uc_stack`.
+fn stack_of(ucontext: u64, reader: &mut Reader<'_>) -> Option<((u64, u64), u64)> {
     let was = reader.pause(true);
     let [start, flags, size] = [0, 8, 16].map(|at| reader.word(ucontext.wrapping_add(UCONTEXT_STACK + at)));
     reader.pause(was);
-    let (start, size) = (start?, size?);
-    (ucontext.wrapping_sub(start) < size && flags? & SS_AUTODISARM == 0).then_some((start, size))
+    Some(((start?, size?), flags?))
 }

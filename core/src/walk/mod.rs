@@ -67,6 +67,8 @@ pub struct Setting {
     pub thread_pointer: u64,
     /// See [`crate::plugin::View::tsd_offset`].
     pub tsd_offset: u64,
+    /// The `ucontext_t` that the walk begins with; null: it begins with a frame that calls it, or elsewhere.
+    pub ucontext: *const u8,
     /// [`SCRATCH`] bytes, 16-aligned, for the plugins; null: no plugin is called.
     pub scratch: *mut u8,
     /// Room for what plugins and windows' functions are shown; null: it is made on the stack, which is short in a
@@ -279,7 +281,7 @@ impl<E: Env> Walk<'_, '_, E> {
             if core::mem::take(&mut self.called_interrupted) && cfa == Err(StopReason::UnknownRegister) {
                 cfa = evidence::cfa_from_callee(self.env, rule, cursor, self.reader);
             }
-            if rule.kind() == RuleKind::Signal && self.is_after_signal(rule, cursor) {
+            if rule.kind() == RuleKind::Signal && self.is_after_signal(rule, cursor, setting) {
                 cfa = Err(StopReason::SwitchedStack);
             }
             if !matches!(look.claim, Claimed::No) {
@@ -348,13 +350,13 @@ impl<E: Env> Walk<'_, '_, E> {
     /// Whether the current frame, a signal's, is that of a handler that has returned.
     #[cold]
     #[inline(never)]
-    fn is_after_signal(&mut self, rule: Packed, cursor: &Cursor) -> bool {
-        let Some((start, size)) = evidence::alternate_stack(rule, cursor, self.reader) else { return false };
+    fn is_after_signal(&mut self, rule: Packed, cursor: &Cursor, setting: &Setting) -> bool {
+        let Some(stack) = evidence::alternate_stack_at(rule, cursor, self.reader) else { return false };
         if let Some(log) = &mut self.log {
             // The same memory may lead on at one time, and not at another: nothing is replayed from here.
             log.note_rule(EVERY_REGISTER, EVERY_REGISTER);
         }
-        !self.env.is_alternate_stack(start, size)
+        evidence::alternate_stack(self.env, setting, self.reader).is_some_and(|current| current != stack)
     }
 
     /// Why the walk ends, if the step from the frame at `pc` failed for this reason. `found_by_it`: a frame

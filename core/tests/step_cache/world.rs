@@ -50,6 +50,7 @@ struct Code<'w>(&'w World, bool);
 const SETTING: Setting = Setting {
     thread_pointer: 0,
     tsd_offset: 0,
+    ucontext: std::ptr::null(),
     scratch: std::ptr::null_mut(),
     exchange: std::ptr::null_mut(),
     progress: std::ptr::null_mut(),

@@ -106,8 +106,8 @@ impl Env for Traced<'_, '_> {
     fn is_on_own_stack(&mut self, sp: u64, thread_pointer: u64, reader: &mut Reader<'_>) -> bool {
         self.live.is_on_own_stack(sp, thread_pointer, reader)
     }
-    fn is_alternate_stack(&mut self, start: u64, size: u64) -> bool {
-        self.live.is_alternate_stack(start, size)
+    fn alternate_stack(&self) -> Option<(u64, u64)> {
+        self.live.alternate_stack()
     }
     fn owner(&mut self, address: u64, reader: &mut Reader<'_>) -> Owner {
         self.live.owner(address, reader)

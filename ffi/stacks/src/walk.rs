@@ -26,6 +26,8 @@ pub struct How {
     pub trusting: bool,
     /// CFAs are noted. Nothing of earlier walks is taken over then.
     pub with_cfas: bool,
+    /// The context with which a handler of this thread was entered that the walk begins in, or null.
+    pub ucontext: *const u8,
 }
 
 /// The result of a walk.
@@ -71,6 +73,7 @@ struct Work<'w, 's> {
     reader: &'w mut Reader<'s>,
     memory: *mut Memory,
     with_cfas: bool,
+    ucontext: *const u8,
     words: usize,
     outcome: Option<Outcome>,
 }
@@ -121,8 +124,16 @@ unsafe fn walked<'m>(cursor: Cursor, at: (&Slot, u64), how: How, memory: *mut Me
     env.marks_itself(slot, sp);
     // SAFETY: the caller says when reads may be guarded.
     let mut reader = unsafe { Reader::new(if how.guarded { Mode::Guarded } else { Mode::Probed }) };
-    let mut work =
-        Work { cursor, env: &mut env, reader: &mut reader, memory, with_cfas: how.with_cfas, words: 0, outcome: None };
+    let mut work = Work {
+        cursor,
+        env: &mut env,
+        reader: &mut reader,
+        memory,
+        with_cfas: how.with_cfas,
+        ucontext: how.ucontext,
+        words: 0,
+        outcome: None,
+    };
     let call = Call::new(protected as *const () as usize, [(&raw mut work) as u64]);
     // SAFETY: `protected` allocates and locks nothing, so it may be left at any instruction; the recovery point is this
     // thread's, and not armed.
@@ -157,6 +168,7 @@ unsafe extern "C" fn protected(work: *mut c_void) {
     let setting = Setting {
         thread_pointer: syscall::thread_pointer(),
         tsd_offset: TSD_OFFSET.load(Ordering::Relaxed),
+        ucontext: work.ucontext,
         scratch: memory.scratch.as_mut_ptr(),
         exchange: memory.exchange.as_mut_ptr(),
         progress: &raw mut work.words,

@@ -265,6 +265,7 @@ fn emit(
     let setting = Setting {
         thread_pointer: 0,
         tsd_offset: 0,
+        ucontext: std::ptr::null(),
         scratch: scratch_at,
         exchange,
         progress,

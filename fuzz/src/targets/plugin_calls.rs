@@ -94,6 +94,7 @@ fn walked(foreign: &Foreign) -> usize {
     let setting = Setting {
         thread_pointer: 0,
         tsd_offset: 0,
+        ucontext: std::ptr::null(),
         scratch: scratch.0.as_mut_ptr(),
         exchange: null_mut(),
         progress: null_mut(),

@@ -138,6 +138,7 @@ pub fn run(data: &[u8]) -> bool {
     let setting = Setting {
         thread_pointer,
         tsd_offset,
+        ucontext: std::ptr::null(),
         scratch: scratch_at,
         exchange,
         progress,

@@ -76,6 +76,7 @@ pub fn run(data: &[u8]) -> bool {
         let setting = Setting {
             thread_pointer: 0,
             tsd_offset: 0,
+            ucontext: std::ptr::null(),
             scratch,
             exchange,
             progress: progress_at,

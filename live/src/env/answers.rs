@@ -138,9 +138,9 @@ impl Env for Live<'_> {
         own_stack::holds(sp, thread_pointer, reader)
     }
 
-    fn is_alternate_stack(&mut self, start: u64, size: u64) -> bool {
+    fn alternate_stack(&self) -> Option<(u64, u64)> {
         // Live walks are those of the calling thread.
-        syscall::alternate_stack().is_none_or(|current| current == (start, size))
+        syscall::alternate_stack()
     }
 
     fn learned(&mut self) {

@@ -144,6 +144,7 @@ impl<'p> Walks<'p> {
         let setting = Setting {
             thread_pointer,
             tsd_offset,
+            ucontext: std::ptr::null(),
             scratch: self.scratch.as_mut_ptr().cast(),
             exchange: std::ptr::null_mut(),
             progress: std::ptr::null_mut(),

@@ -107,6 +107,7 @@ fn run(pc: u64, stack: &[u64], others: &[(u8, u64)]) -> (StopReason, usize) {
     let setting = Setting {
         thread_pointer: 0,
         tsd_offset: 0,
+        ucontext: std::ptr::null(),
         scratch: null,
         exchange: std::ptr::null_mut(),
         progress: std::ptr::null_mut(),

@@ -161,8 +161,8 @@ mod tests {
         let parent = std::os::unix::process::parent_id();
         let user = [rustix::process::getuid().as_raw(), rustix::process::geteuid().as_raw()];
         assert!(seen.parent == parent && !seen.zombie && seen.image != 0);
-        assert_eq!(maps(own, "memfd:nothing of that name"), Some(false));
-        assert_eq!(maps(own, "[vdso]"), Some(true));
+        assert_eq!(has_mapping(own, "memfd:nothing of that name"), Some(false));
+        assert_eq!(has_mapping(own, "[vdso]"), Some(true));
         let status = status(&own.to_string()).expect("its own");
         assert!(status.user == user && status.pids.first().is_none_or(|pid| *pid == own), "{status:?}");
         assert!(share_memory(own, own) && !share_memory(own, parent));

@@ -171,6 +171,7 @@ impl Walks<'_> {
         let setting = Setting {
             thread_pointer: 0,
             tsd_offset: 0,
+            ucontext: std::ptr::null(),
             scratch: std::ptr::null_mut(),
             exchange: std::ptr::null_mut(),
             progress: std::ptr::null_mut(),

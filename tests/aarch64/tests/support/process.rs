@@ -106,6 +106,7 @@ pub fn walk_here(regs: Regs, with_trail: bool) -> Walked {
     let setting = Setting {
         thread_pointer: 0,
         tsd_offset: 0,
+        ucontext: std::ptr::null(),
         scratch: std::ptr::null_mut(),
         exchange: std::ptr::null_mut(),
         progress: std::ptr::null_mut(),
