@@ -23,6 +23,9 @@ pub const FAR: u32 = 4;
 /// The chain is torn: it leads to memory that holds no live frame.
 pub const LOST: u32 = 5;
 
+/// From 3.13 on: [`Cursor::next`] is the innermost frame of the next activation, whose boundary has not been sought.
+pub const DUE: u32 = 6;
+
 uunwind_core::plain! {
     /// The position of a walk in one interpreter's chain. All-zero is a fresh cursor.
     pub struct Cursor {
@@ -34,7 +37,7 @@ uunwind_core::plain! {
         pub frame: u64,
         /// Address of the next boundary, on the C stack.
         pub boundary: u64,
-        /// From 3.13 on: the frame that follows the boundary.
+        /// From 3.13 on: the frame that follows the boundary; with [`DUE`], that is to be followed.
         pub next: u64,
         /// From 3.13 on: number of frames before the boundary.
         pub frames: u32,

@@ -1,7 +1,6 @@
 //! The plugin's `overlay` function: the host shows it each native frame of an interpreter's object.
 
 use crate::cursor::{Cursor, ENDED, FRESH};
-use crate::draft::Drafted;
 use crate::facts::{Boundary, Facts};
 use crate::learned::{Distance, Learned};
 use crate::thread_state;
@@ -32,6 +31,11 @@ impl Here<'_> {
             (true, true) => OVERLAY_INTERPRETER,
             (true, false) => OVERLAY_INTERPRETER | OVERLAY_DESYNC,
         }
+    }
+
+    /// Whether the distance at which activations have their boundary in their native frame is not known.
+    pub fn is_learning(&self) -> bool {
+        self.learned.is_none_or(|learned| learned.distance().is_none())
     }
 
     /// The address at which this frame's activation must have its boundary, by the learned distance.
@@ -78,10 +82,12 @@ pub fn overlay(guest: &Guest<'_>) -> u32 {
         return if is_loop { OVERLAY_INTERPRETER | OVERLAY_DESYNC } else { OVERLAY_NONE };
     };
     let here = Here { is_loop, guest, facts, boundary, learned };
-    let begun = if cursor.state == FRESH { begin(&here, cursor) } else { None };
+    if cursor.state == FRESH {
+        begin(&here, cursor);
+    }
     match here.boundary {
         Boundary::CFrame | Boundary::CFrameShim => cframe::step(&here, cursor),
-        Boundary::Shim => shim::step(&here, cursor, begun),
+        Boundary::Shim => shim::step(&here, cursor),
         Boundary::FrameObject => frame_object::step(&here, cursor),
     }
 }
@@ -92,17 +98,18 @@ fn is_loop(view: &View, facts: &Facts, learned: Option<&Learned>) -> bool {
     view.function_start != 0 && (by_symbol || learned.is_some_and(|l| l.has_range(view.function_start)))
 }
 
-/// Starts at the thread's state. Returns what was drafted of the first activation.
-fn begin(here: &Here<'_>, cursor: &mut Cursor) -> Option<Drafted> {
+fn begin(here: &Here<'_>, cursor: &mut Cursor) {
     cursor.state = ENDED;
-    cursor.tstate = thread_state::current(here.guest, here.facts)?;
-    let entry = here.guest.word(cursor.tstate.wrapping_add(u64::from(here.facts.tstate_entry)))?;
+    let Some(tstate) = thread_state::current(here.guest, here.facts) else {
+        return;
+    };
+    cursor.tstate = tstate;
+    let Some(entry) = here.guest.word(tstate.wrapping_add(u64::from(here.facts.tstate_entry))) else {
+        return;
+    };
     match here.boundary {
         Boundary::CFrame | Boundary::CFrameShim => cframe::begin(cursor, entry),
-        // The chain of an activation that was called by this native frame, not of the interpreter loop, ends elsewhere.
-        Boundary::Shim if here.is_loop => return Some(shim::begin_drafting(here, cursor, entry)),
-        Boundary::Shim => shim::begin(here, cursor, entry),
+        Boundary::Shim => shim::begin(cursor, entry),
         Boundary::FrameObject => frame_object::begin(cursor, entry),
     }
-    None
 }

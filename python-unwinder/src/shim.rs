@@ -4,7 +4,7 @@
 
 use crate::awaiting;
 use crate::chain::{self, Debt, Live, Stretch, StretchEnd};
-use crate::cursor::{Cursor, ENDED, FAR, LOST, TRACKING};
+use crate::cursor::{Cursor, DUE, ENDED, FAR, LOST, TRACKING};
 use crate::draft::Drafted;
 use crate::emission::{self, Emission};
 use crate::frame::{PyFrame, OWNER_CSTACK};
@@ -13,33 +13,37 @@ use crate::overlay::Here;
 use uunwind_core::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER};
 
 /// Starts at the frame that the thread state's `current_frame` points to.
-pub fn begin(here: &Here<'_>, cursor: &mut Cursor, current_frame: u64) {
+pub fn begin(cursor: &mut Cursor, current_frame: u64) {
     cursor.next = current_frame;
-    advance(here, cursor);
-}
-
-/// The same, in a native frame that the first activation may well lie in: its frames are drafted, for
-/// [`step`] in the same native frame.
-pub fn begin_drafting(here: &Here<'_>, cursor: &mut Cursor, current_frame: u64) -> Drafted {
-    cursor.next = current_frame;
-    let begin = Drafted::frames(here.guest, here.facts, current_frame, 0, &Live::ALL, cursor.steps_left());
-    advance_after(here, cursor, begin)
+    cursor.state = if current_frame == 0 { ENDED } else { DUE };
 }
 
 /// Follows the chain of another thread state to its first boundary that is not on the leaf's side of this native frame.
 fn lead(here: &Here<'_>, cursor: &mut Cursor) {
     let entry = cursor.tstate.wrapping_add(u64::from(here.facts.tstate_entry));
     let Some(current_frame) = here.guest.word(entry) else { return };
-    begin(here, cursor, current_frame);
+    cursor.next = current_frame;
+    advance(here, cursor);
     // Each round takes at least one step, so the loop ends.
     while cursor.state == TRACKING && cursor.boundary < here.guest.view().sp {
         advance(here, cursor);
     }
 }
 
-/// Handles one native frame: emits the Python frames that run in it. `begun`: what was drafted in this native frame of
-/// the frames before the cursor's boundary. Returns `OVERLAY_*` flags.
-pub fn step(here: &Here<'_>, cursor: &mut Cursor, mut begun: Option<Drafted>) -> u32 {
+/// Handles one native frame: emits the Python frames that run in it. Returns `OVERLAY_*` flags.
+pub fn step(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
+    let mut drafted = None;
+    if cursor.state == DUE {
+        // The chain is followed as late as possible: in the native frame that it belongs to its frames can be drafted.
+        if here.is_loop {
+            let draft = Drafted::frames(here.guest, here.facts, cursor.next, 0, &Live::ALL, cursor.steps_left());
+            drafted = Some(advance_after(here, cursor, draft));
+        } else if here.is_learning() || shim_at_usual_place(here) {
+            advance(here, cursor);
+        } else {
+            return here.without_frames();
+        }
+    }
     let mut answer = OVERLAY_INTERPRETER;
     if here.is_loop && !here.guest.exact() {
         // Boundaries below this frame's stack pointer belong to activations that were never shown: the native walk
@@ -48,10 +52,10 @@ pub fn step(here: &Here<'_>, cursor: &mut Cursor, mut begun: Option<Drafted>) ->
         while cursor.state == TRACKING && cursor.boundary < here.guest.view().sp {
             answer |= OVERLAY_DESYNC;
             advance(here, cursor);
-            begun = None;
+            drafted = None;
         }
         if cursor.state != FAR && !(cursor.state == TRACKING && here.guest.inside(cursor.boundary)) {
-            begun = None;
+            drafted = None;
             other_states::follow(here, cursor, lead);
         }
     }
@@ -63,7 +67,7 @@ pub fn step(here: &Here<'_>, cursor: &mut Cursor, mut begun: Option<Drafted>) ->
     }
     if here.confirm(cursor.boundary) {
         let owes = core::mem::take(&mut cursor.owes) != 0;
-        let stretch = measured(cursor, owes, begun);
+        let stretch = measured(cursor, owes, drafted);
         let emission = emission::emit(here.guest, here.facts, &stretch);
         if emission == Emission::Full || !awaiting::emit(here.guest, here.facts, cursor) {
             return answer;
@@ -72,8 +76,15 @@ pub fn step(here: &Here<'_>, cursor: &mut Cursor, mut begun: Option<Drafted>) ->
     } else {
         answer |= OVERLAY_DESYNC;
     }
-    advance(here, cursor);
+    begin(cursor, cursor.next);
     answer
+}
+
+/// Whether a shim lies where this native frame would have it if it were an activation's: the compiler may have split
+/// the loop into several functions.
+fn shim_at_usual_place(here: &Here<'_>) -> bool {
+    let shim = here.usual_boundary().and_then(|at| PyFrame::read(here.guest, here.facts, at));
+    shim.is_some_and(|shim| shim.owner == OWNER_CSTACK)
 }
 
 /// Measures the chain from the frame after the boundary to the next boundary.
@@ -116,10 +127,10 @@ fn advance_after(here: &Here<'_>, cursor: &mut Cursor, begin: Drafted) -> Drafte
 }
 
 /// The stretch before the boundary, as it was measured. These versions mark no frame as the first of its activation.
-fn measured(cursor: &Cursor, owes: bool, begun: Option<Drafted>) -> Stretch {
+fn measured(cursor: &Cursor, owes: bool, drafted: Option<Drafted>) -> Stretch {
     let Cursor { frame: first, frames, boundary: after, next, .. } = *cursor;
     let end = StretchEnd::Shim { address: after, previous: next };
-    let begin = begun.unwrap_or_else(|| Drafted::nothing(first));
+    let begin = drafted.unwrap_or_else(|| Drafted::nothing(first));
     Stretch { begin, frames, after, entry: frames == 0, owes, end }
 }
 
@@ -127,8 +138,7 @@ fn measured(cursor: &Cursor, owes: bool, begun: Option<Drafted>) -> Stretch {
 /// that was learned for this interpreter.
 fn far(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
     cursor.state = LOST;
-    let shim = here.usual_boundary().and_then(|at| PyFrame::read(here.guest, here.facts, at));
-    let ours = shim.is_some_and(|shim| shim.owner == OWNER_CSTACK);
+    let ours = shim_at_usual_place(here);
     let stretch = measured(cursor, false, None);
     if ours && emission::emit(here.guest, here.facts, &stretch) == Emission::Full {
         return OVERLAY_INTERPRETER;
