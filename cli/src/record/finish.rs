@@ -84,8 +84,8 @@ fn report(
             terminal::warn(&text);
         }
         leave_as_before(outcome, arguments, places);
-        // Of a process that was running before: how it was recorded, which of it was not, and what became of what was put
-        // into it.
+        // Of a process that was running before: how it was recorded, which of it was not, and what became of what was
+        // put into it.
         let notes = recording.into_iter().flat_map(|recording| &recording.notes);
         for note in notes.filter(|note| is_attached || note.starts_with(LEFT_RUNNING)) {
             terminal::say(&printable(note));

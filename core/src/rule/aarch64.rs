@@ -226,6 +226,12 @@ impl Packed {
         self.kind() == RuleKind::Offset && !self.is_failed()
     }
 
+    /// Where the return address is in a frame with this CFA. `None`: not at a fixed distance from it.
+    pub fn return_address_at(self, cfa: u64) -> Option<u64> {
+        let is_there = self.is_plain() && self.flags() & RA_IN_REGISTER == 0;
+        is_there.then(|| word_at(cfa, self.slot(RA_SLOT)))
+    }
+
     /// The registers that executing it reads and restores, in the bits of [`crate::cache::last_walk`]: one for x29, one
     /// for all others together.
     pub fn uses_and_restores(self) -> (u8, u8) {

@@ -280,6 +280,12 @@ impl Packed {
         self.kind() == RuleKind::Offset && self.head & FAILED == 0
     }
 
+    /// Where the return address is in a frame with this CFA. `None`: not at a fixed distance from it.
+    pub fn return_address_at(self, cfa: u64) -> Option<u64> {
+        let is_there = self.is_plain() && self.flags() & RA_IN_REGISTER == 0 && !self.counts_from_fp(RA_SLOT);
+        is_there.then(|| word_at(cfa, self.slot(RA_SLOT)))
+    }
+
     /// Restores the callee-saved registers that were saved below the CFA.
     #[inline(always)]
     fn restore(self, regs: &mut Regs, cfa: u64, fp: Option<u64>, reader: &mut Reader<'_>) {

@@ -181,8 +181,8 @@ pub trait Env: Names + Replay {
     fn is_on_own_stack(&mut self, _sp: u64, _thread_pointer: u64, _reader: &mut Reader<'_>) -> bool {
         false
     }
-    /// The alternate signal stack of the walked thread, of a walk that begins with no ucontext: its start and size, both
-    /// 0 if there is none. `None`: it is not known.
+    /// The alternate signal stack of the walked thread, of a walk that begins with no ucontext: its start and size,
+    /// both 0 if there is none. `None`: it is not known.
     fn alternate_stack(&self) -> Option<(u64, u64)> {
         None
     }

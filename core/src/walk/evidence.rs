@@ -5,7 +5,7 @@ use crate::call_site;
 use crate::cursor::Cursor;
 use crate::memory::Reader;
 use crate::regs::{CALLEE_SAVED_MASK, UCONTEXT_STACK};
-use crate::rule::{Packed, Rule, RA_SLOT};
+use crate::rule::Packed;
 use crate::stop_reason::StopReason;
 
 /// Whether the frame to which a frame pointer has led did not call the function at `pc` (`exact`: as of the cursor), of
@@ -41,8 +41,8 @@ pub(super) fn is_overwritten<E: Env>(env: &mut E, cursor: &Cursor, setting: &Set
 /// The CFA of the direct caller of an interrupted function, if it counts from a register that functions may change
 /// without saving it, by the value at the interruption. A compiler makes no such rows for return addresses; assembly
 /// has them where it knows that its own inner function leaves the register alone (OpenSSL's `aesni_gcm_encrypt`). Since
-/// the callee does not say so, the return address must stand after a call which, as far as its target is fixed, leads to
-/// this caller.
+/// the callee does not say so, the return address must stand after a call which, as far as its target is fixed, leads
+/// to this caller.
 #[cold]
 #[inline(never)]
 pub(super) fn cfa_from_callee<E: Env>(
@@ -53,19 +53,14 @@ pub(super) fn cfa_from_callee<E: Env>(
 ) -> Result<u64, StopReason> {
     const UNKNOWN: Result<u64, StopReason> = Err(StopReason::UnknownRegister);
     let (register, offset) = rule.cfa_parts();
-    let (Ok(Rule { slots, .. }), Some(value)) = (rule.unpack(), cursor.regs.values().get(usize::from(register))) else {
-        return UNKNOWN;
-    };
-    if !rule.is_plain() || CALLEE_SAVED_MASK >> register & 1 != 0 {
-        return UNKNOWN;
-    }
+    let Some(value) = cursor.regs.values().get(usize::from(register)) else { return UNKNOWN };
     let cfa = value.wrapping_add_signed(i64::from(offset));
-    if cfa <= cursor.regs.sp() || cfa & 7 != 0 {
+    if CALLEE_SAVED_MASK >> register & 1 != 0 || cfa <= cursor.regs.sp() || cfa & 7 != 0 {
         return UNKNOWN;
     }
+    let Some(at) = rule.return_address_at(cfa) else { return UNKNOWN };
     let was = reader.pause(true);
-    let caller = reader.word(cfa.wrapping_add_signed(8 * i64::from(slots[RA_SLOT])));
-    let is_called = caller.is_some_and(|caller| {
+    let is_called = reader.word(at).is_some_and(|caller| {
         let function = call_site::fixed_target(caller, reader).and_then(|target| env.function_at(target, reader));
         call_site::precedes(caller, reader)
             && function.is_none_or(|function| function.contains(cursor.regs.pc.wrapping_sub(1)))
