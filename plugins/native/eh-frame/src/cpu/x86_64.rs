@@ -93,7 +93,7 @@ fn to_rule(row: &Row<X86_64>, entry: &Entry, pc: u64, input: &mut Input<'_, '_>)
         } else if let Some(words) = location.words_from_cfa() {
             *place = words;
         } else {
-            let (slot, from_fp) = slot(*location, index, entry, pc, input)?;
+            let (slot, from_fp) = slot(*location, index, cfa, (entry, pc), input)?;
             *place = slot;
             rule.from_fp |= u8::from(from_fp) << index;
         }
@@ -155,13 +155,13 @@ impl Location {
     }
 }
 
-/// A register's slot in a rule, and whether it counts from rbp.
+/// A register's slot in the rule of a row with this CFA, and whether it counts from rbp.
 #[inline(never)]
 fn slot(
     location: Location,
     index: usize,
-    entry: &Entry,
-    pc: u64,
+    cfa: Value,
+    (entry, pc): (&Entry, u64),
     input: &mut Input<'_, '_>,
 ) -> Result<(i16, bool), StopReason> {
     let is_ra = index == RA_SLOT;
@@ -178,6 +178,13 @@ fn slot(
             match expression::evaluate::<X86_64>(at, pc, Some(Value::Cfa(0)), input) {
                 Ok(Value::Cfa(n)) => words(n).map_or(lost, |s| Ok((s, false))),
                 Ok(Value::Register(RBP, n)) => words(n).map_or(lost, |s| Ok((s, true))),
+                Ok(Value::Register(register, n)) => match cfa {
+                    // Both count from the same register.
+                    Value::Register(of_cfa, m) if of_cfa == register => {
+                        words(n.wrapping_sub(m)).map_or(lost, |s| Ok((s, false)))
+                    }
+                    _ => lost,
+                },
                 _ => lost,
             }
         }

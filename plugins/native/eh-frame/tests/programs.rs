@@ -1,9 +1,9 @@
-//! Programs of many instructions, and instructions that cross the words that a program is read by.
+//! Programs of CFA instructions: of many, with operands across the words that they are read by, with expressions.
 #![cfg(target_arch = "x86_64")]
 
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::regs::RSP;
-use uunwind_core::rule::Rule;
+use uunwind_core::rule::{Rule, UNKNOWN};
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_eh_frame::find_in_list;
@@ -63,4 +63,15 @@ fn operands_are_found_wherever_the_words_end() {
         let cut = [&[0x42], &*nops, &[0x0e]].concat();
         assert_eq!(rule_at(3, &cut), Err(StopReason::BadUnwindInfo), "{before}");
     }
+}
+
+/// A register that is saved at a distance from the register that the CFA counts from is at one from the CFA.
+#[test]
+fn a_place_that_counts_from_the_cfas_register_is_known() {
+    const BREG_RBX: u8 = 0x73;
+    const BREG_RSP: u8 = 0x77;
+    // def_cfa_offset 32; expression: rbp at 8 bytes after a register.
+    let rbp = |register: u8| rule_at(0, &[0x0e, 32, 0x10, 6, 2, register, 8]).map(|rule| (rule.slots[1], rule.from_fp));
+    assert_eq!(rbp(BREG_RSP), Ok((-3, 0)));
+    assert_eq!(rbp(BREG_RBX), Ok((UNKNOWN, 0)));
 }
