@@ -26,6 +26,8 @@ const EARLY: u32 = 6;
 /// Number of looks after which a process without a block counts as unrecorded if no definite reason was found: the
 /// constructor of a new program claims its block within moments.
 const PATIENCE: u8 = 3;
+/// The last look asks processes outside the family for this time at most: a machine may have many thousands.
+const OTHERS: Duration = Duration::from_millis(200);
 /// At most this number of lines are written about processes that are not recorded.
 const LINES: usize = 8;
 /// At most this number of kinds (reason and name) of such processes are counted.
@@ -128,7 +130,8 @@ impl Survey {
         // This process has it mapped, too, and so may others of uu's.
         let own = process::executable(std::process::id());
         let is_own = |seen: &&Seen| process::executable(seen.pid) == own;
-        let later = all.iter().filter(|seen| seen.start >= since);
+        let until = Instant::now() + OTHERS;
+        let later = all.iter().filter(|seen| seen.start >= since).take_while(|_| Instant::now() < until);
         let of_session = later.filter(has_session).filter(|seen| !is_own(seen)).map(Seen::id).collect();
         self.look_at(all, recorded, &of_session);
     }
