@@ -244,7 +244,7 @@ impl Debt {
     unsafe_code,
     reason = "the walk's reader is borrowed: a call of the host for each frame costs more than the frame"
 )]
-pub fn borrowing(guest: &Guest<'_>, body: impl FnOnce(&mut Near<'_>)) {
+fn borrowing(guest: &Guest<'_>, body: impl FnOnce(&mut Near<'_>)) {
     // SAFETY: no caller's `body` uses the guest, and the reader is dropped after it.
     if let Some(mut near) = unsafe { guest.near() } {
         body(&mut near);

@@ -33,11 +33,11 @@ uunwind_core::plain! {
         facts: u64,
         /// Address of the `PyThreadState`.
         pub tstate: u64,
-        /// From 3.13 on: innermost frame not yet emitted.
+        /// From 3.13 on: innermost frame of the activation before the boundary.
         pub frame: u64,
         /// Address of the next boundary, on the C stack.
         pub boundary: u64,
-        /// From 3.13 on: the frame that follows the boundary; with [`DUE`], that is to be followed.
+        /// From 3.13 on: the frame with which the chain goes on after the boundary; with [`DUE`], from here.
         pub next: u64,
         /// From 3.13 on: number of frames before the boundary.
         pub frames: u32,

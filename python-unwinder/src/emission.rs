@@ -139,7 +139,7 @@ fn run(guest: &Guest<'_>, facts: &Facts, way: &mut Way, most: u32) -> Result<usi
             (seen, last) = (seen | last, frame[1]);
             true
         };
-        // Measuring would have ended at another address.
+        // Measuring would have ended at an address that is not aligned.
         let goes_on = |address: u64| address.is_multiple_of(8);
         (passed, next) = near.group(links, way.at, RUN.min(most as usize), goes_on, take);
     }

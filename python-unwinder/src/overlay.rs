@@ -33,9 +33,11 @@ impl Here<'_> {
         }
     }
 
-    /// Whether the distance at which activations have their boundary in their native frame is not known.
-    pub fn is_learning(&self) -> bool {
-        self.learned.is_none_or(|learned| learned.distance().is_none())
+    /// Whether this frame of another function may have an activation: the compiler may have split the loop into several,
+    /// and a wrong step may have made it span the loop's frame. False: it is too small for what was learned.
+    pub fn may_hide_activation(&self) -> bool {
+        let is_learning = self.learned.is_none_or(|learned| learned.distance().is_none());
+        is_learning || self.usual_boundary().is_some()
     }
 
     /// The address at which this frame's activation must have its boundary, by the learned distance.

@@ -12,10 +12,13 @@ use crate::other_states;
 use crate::overlay::Here;
 use uunwind_core::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER};
 
-/// Starts at the frame that the thread state's `current_frame` points to.
-pub fn begin(cursor: &mut Cursor, current_frame: u64) {
-    cursor.next = current_frame;
-    cursor.state = if current_frame == 0 { ENDED } else { DUE };
+/// The chain is to be followed from this frame on: that of the thread state, or the one after a boundary. 0: it has
+/// ended.
+pub fn begin(cursor: &mut Cursor, next: u64) {
+    // Nothing stays of the activation before: kept walks are compared with the cursor.
+    (cursor.frame, cursor.boundary, cursor.frames) = (0, 0, 0);
+    cursor.next = next;
+    cursor.state = if next == 0 { ENDED } else { DUE };
 }
 
 /// Follows the chain of another thread state to its first boundary that is not on the leaf's side of this native frame.
@@ -38,7 +41,7 @@ pub fn step(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
         if here.is_loop {
             let draft = Drafted::frames(here.guest, here.facts, cursor.next, 0, &Live::ALL, cursor.steps_left());
             drafted = Some(advance_after(here, cursor, draft));
-        } else if here.is_learning() || shim_at_usual_place(here) {
+        } else if here.may_hide_activation() {
             advance(here, cursor);
         } else {
             return here.without_frames();
@@ -80,20 +83,13 @@ pub fn step(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
     answer
 }
 
-/// Whether a shim lies where this native frame would have it if it were an activation's: the compiler may have split
-/// the loop into several functions.
-fn shim_at_usual_place(here: &Here<'_>) -> bool {
-    let shim = here.usual_boundary().and_then(|at| PyFrame::read(here.guest, here.facts, at));
-    shim.is_some_and(|shim| shim.owner == OWNER_CSTACK)
-}
-
 /// Measures the chain from the frame after the boundary to the next boundary.
 fn advance(here: &Here<'_>, cursor: &mut Cursor) {
     // Its activation's native frame is yet to come, so nothing can be drafted.
     advance_after(here, cursor, Drafted::nothing(cursor.next));
 }
 
-/// The same, from where the draft ends, which is given back.
+/// The same, from where the draft ends. The draft is given back.
 fn advance_after(here: &Here<'_>, cursor: &mut Cursor, begin: Drafted) -> Drafted {
     if core::mem::take(&mut cursor.owes) != 0 {
         Debt::miss(here.guest);
@@ -138,7 +134,8 @@ fn measured(cursor: &Cursor, owes: bool, drafted: Option<Drafted>) -> Stretch {
 /// that was learned for this interpreter.
 fn far(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
     cursor.state = LOST;
-    let ours = shim_at_usual_place(here);
+    let shim = here.usual_boundary().and_then(|at| PyFrame::read(here.guest, here.facts, at));
+    let ours = shim.is_some_and(|shim| shim.owner == OWNER_CSTACK);
     let stretch = measured(cursor, false, None);
     if ours && emission::emit(here.guest, here.facts, &stretch) == Emission::Full {
         return OVERLAY_INTERPRETER;

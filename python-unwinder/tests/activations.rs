@@ -221,6 +221,23 @@ fn an_activation_that_the_native_walk_missed_is_noticed() {
     }
 }
 
+/// A wrong step may give a function of the interpreter a frame that spans the outermost activation's.
+#[test]
+fn an_activation_in_another_functions_frame_is_noticed() {
+    for version in ALL {
+        let p = two_activations(version);
+        // The usual place is learned.
+        show(&p, &[loop_frame(INNER, SIZE, true), loop_frame(OUTER, SIZE, false)]);
+        let spanning = Native { sp: INNER, ..glue(OUTER + 0x100) };
+        let answers = show(&p, &[loop_frame(INNER, SIZE, true), spanning]);
+        let expected = [
+            shown(OVERLAY_INTERPRETER, &[("C.h", 80), ("g", 60)]),
+            shown(OVERLAY_INTERPRETER | OVERLAY_DESYNC, &[]),
+        ];
+        assert_eq!(answers, expected, "{:#x}", version.facts.python);
+    }
+}
+
 #[test]
 fn a_chain_that_runs_in_a_circle_ends() {
     for version in ALL {

@@ -78,7 +78,7 @@ fn computed(cpu: Duration, wall: Duration, rate: u32, kernel_hz: u32) -> String 
     let period_text = milliseconds(period);
     if cpu >= period {
         return format!(
-            "{used}, but no thread of it was met that had used a whole period of the sampling timer ({period_text} at {rate} Hz) \
+            "{used}, but no thread of it was seen to use a whole period of the sampling timer ({period_text} at {rate} Hz) \
              while it was recorded: its threads ended sooner, or the machine ran something else at each tick of the kernel, which \
              looks at such timers only then. Give it more work, or a higher rate with -r"
         );
@@ -123,13 +123,7 @@ mod tests {
     fn a_higher_rate_is_advised_only_where_the_kernels_tick_lets_it_help() {
         for (used, rate, kernel_hz, words, higher) in [
             (1.7, 99, 250, "under one period of the sampling timer (10.1 ms at 99 Hz)", true),
-            (
-                30.0,
-                99,
-                250,
-                "no thread of it was met that had used a whole period of the sampling timer (10.1 ms",
-                true,
-            ),
+            (30.0, 99, 250, "no thread of it was seen to use a whole period of the sampling timer (10.1 ms", true),
             (2.3, 1000, 250, "at its ticks, every 4.0 ms", false),
             (16.1, 10_000, 100, "at its ticks, every 10.0 ms", false),
             (0.5, 1000, 0, "under one period of the sampling timer (1.0 ms at 1000 Hz)", true),

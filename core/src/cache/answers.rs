@@ -50,7 +50,7 @@ pub(crate) struct Entry {
 
 const _: () = assert!(size_of::<Entry>() == 128);
 
-/// All of a key but its first word, which many answers have in common, in one walk.
+/// What the keys of many answers have in common within one walk: all but the first word.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn(u64);
 

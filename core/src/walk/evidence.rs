@@ -41,8 +41,7 @@ pub(super) fn is_overwritten<E: Env>(env: &mut E, cursor: &Cursor, setting: &Set
 /// The CFA of the direct caller of an interrupted function, if it counts from a register that functions may change
 /// without saving it, by the value at the interruption. A compiler makes no such rows for return addresses; assembly
 /// has them where it knows that its own inner function leaves the register alone (OpenSSL's `aesni_gcm_encrypt`). Since
-/// the callee does not say so, the return address must stand after a call which, as far as its target is fixed, leads
-/// to this caller.
+/// the callee does not say so, the return address must stand after a call of this very caller.
 #[cold]
 #[inline(never)]
 pub(super) fn cfa_from_callee<E: Env>(
@@ -60,11 +59,9 @@ pub(super) fn cfa_from_callee<E: Env>(
     }
     let Some(at) = rule.return_address_at(cfa) else { return UNKNOWN };
     let was = reader.pause(true);
-    let is_called = reader.word(at).is_some_and(|caller| {
-        let function = call_site::fixed_target(caller, reader).and_then(|target| env.function_at(target, reader));
-        call_site::precedes(caller, reader)
-            && function.is_none_or(|function| function.contains(cursor.regs.pc.wrapping_sub(1)))
-    });
+    let target = reader.word(at).and_then(|caller| call_site::fixed_target(caller, reader));
+    let function = target.and_then(|target| env.function_at(target, reader));
+    let is_called = function.is_some_and(|function| function.contains(cursor.regs.pc.wrapping_sub(1)));
     reader.pause(was);
     if is_called {
         Ok(cfa)

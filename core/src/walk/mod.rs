@@ -25,7 +25,7 @@ mod replay;
 #[cfg(target_arch = "x86_64")]
 mod saved;
 
-use crate::cache::last_walk::{LastWalk, Scratch, Tail, WalkLog, EVERY_REGISTER};
+use crate::cache::last_walk::{LastWalk, Scratch, Tail, WalkLog};
 use crate::cache::steps::{Part, WalkSteps};
 use crate::call_site;
 use crate::cursor::Cursor;
@@ -136,7 +136,8 @@ struct Walk<'w, 'm, E: Env> {
     tail: Option<Tail>,
     /// The current frame lies in a window.
     in_window: bool,
-    /// The current frame is the direct caller of an interrupted one, by a step of this loop's own.
+    /// The current frame is the direct caller of an interrupted one, by a step of this loop's own. A capture that
+    /// passes the interrupted frame by its step cache does not know.
     called_interrupted: bool,
 }
 
@@ -328,7 +329,8 @@ impl<E: Env> Walk<'_, '_, E> {
                 return full;
             }
             let found_by_it = by_frame_pointer;
-            self.called_interrupted = cursor.exact && rule.kind() != RuleKind::Signal;
+            let by_data = rule.kind() == RuleKind::Offset && rule.flags() & BY_FRAME_POINTER == 0;
+            self.called_interrupted = cursor.exact && by_data;
             let (pc, exact) = (cursor.regs.pc, cursor.exact);
             by_frame_pointer = rule.flags() & BY_FRAME_POINTER != 0;
             let stop = match cfa.and_then(|cfa| advance(rule, cursor, cfa, self.reader)) {
@@ -353,8 +355,8 @@ impl<E: Env> Walk<'_, '_, E> {
     fn is_after_signal(&mut self, rule: Packed, cursor: &Cursor, setting: &Setting) -> bool {
         let Some(stack) = evidence::alternate_stack_at(rule, cursor, self.reader) else { return false };
         if let Some(log) = &mut self.log {
-            // The same memory may lead on at one time, and not at another: nothing is replayed from here.
-            log.note_rule(EVERY_REGISTER, EVERY_REGISTER);
+            // The same memory may lead on at one time, and not at another.
+            log.is_not_kept();
         }
         evidence::alternate_stack(self.env, setting, self.reader).is_some_and(|current| current != stack)
     }

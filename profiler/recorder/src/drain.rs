@@ -225,9 +225,12 @@ impl Drain {
         }
     }
 
-    /// Whether a recorded process still lives.
-    pub fn any_alive(&self) -> bool {
-        self.uses.iter().flatten().any(|used| matches!(used, Use::Process(process) if !process.is_gone()))
+    /// Pid and executable of the recorded processes that still live.
+    pub fn alive(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        self.uses.iter().flatten().filter_map(|used| match used {
+            Use::Process(process) if !process.is_gone() => Some((process.pid, &process.exe[..])),
+            _ => None,
+        })
     }
 
     /// Surveys the program's processes a last time.

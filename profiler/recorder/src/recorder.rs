@@ -335,7 +335,7 @@ impl Running {
         self.drain.end_events();
         self.drain.facts.stop();
         self.drain.pass(false);
-        if self.drain.any_alive() || ended.is_none() {
+        if self.drain.alive().next().is_some() || ended.is_none() {
             self.safe.keep();
         }
         let header = self.drain.session.header();
@@ -375,7 +375,14 @@ impl Running {
 
     /// Adds a note that names the processes that the program has left running, which are no longer recorded.
     fn note_left_running(&mut self) {
-        let left = self.drain.survey.running();
+        let mut left = self.drain.survey.running();
+        // One whose block was claimed during the last look, or whose start the survey could not see.
+        let recorded: Vec<_> = self.drain.alive().map(|(pid, exe)| (pid, String::from_utf8_lossy(exe))).collect();
+        for (pid, exe) in recorded.iter().filter(|(pid, _)| *pid != self.child.pid()) {
+            if left.iter().all(|(other, _)| other != pid) {
+                left.push((*pid, exe));
+            }
+        }
         let list = left.iter().take(LEFT_NAMED).map(|(pid, name)| format!("{name} (pid {pid})"));
         let mut list = list.collect::<Vec<_>>().join(", ");
         if left.len() > LEFT_NAMED {

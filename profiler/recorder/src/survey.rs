@@ -123,16 +123,10 @@ impl Survey {
     pub fn look_at_last(&mut self, recorded: &HashMap<Id, u64>, session: u64) {
         let all = list();
         let since = self.program.map_or(0, |(_, start)| start);
-        let has_session = |seen: &&Seen| {
-            let is_session = |mapping: &Mapping| mapping.inode == session && mapping.has_in_name(SESSION_MAPPING);
-            maps::of(seen.pid).is_ok_and(|mut mappings| mappings.any(|mapping| is_session(&mapping)))
-        };
-        // This process has it mapped, too, and so may others of uu's.
-        let own = process::executable(std::process::id());
-        let is_own = |seen: &&Seen| process::executable(seen.pid) == own;
-        let until = Instant::now() + OTHERS;
-        let later = all.iter().filter(|seen| seen.start >= since).take_while(|_| Instant::now() < until);
-        let of_session = later.filter(has_session).filter(|seen| !is_own(seen)).map(Seen::id).collect();
+        let is_new = |id: &Id| id.1 >= since && !recorded.contains_key(id) && !self.members.contains_key(id);
+        let mut others: Vec<Id> = all.iter().map(Seen::id).filter(is_new).collect();
+        others.sort_unstable_by_key(|(pid, start)| std::cmp::Reverse((*start, *pid)));
+        let of_session = of_session(others, session);
         self.look_at(all, recorded, &of_session);
     }
 
@@ -250,6 +244,28 @@ impl Survey {
         }
         lines
     }
+}
+
+/// Which of these processes have the session mapped, whose memory has this inode, and are no others of uu's. A thread of
+/// its own asks them, since it may have to wait for one that the kernel holds up.
+fn of_session(others: Vec<Id>, session: u64) -> HashSet<Id> {
+    let own = process::executable(std::process::id());
+    let is_session = move |mapping: Mapping| mapping.inode == session && mapping.has_in_name(SESSION_MAPPING);
+    let (found, of_session) = std::sync::mpsc::channel();
+    let ask = move || {
+        for id in others {
+            let has_session = maps::of(id.0).is_ok_and(|mut mappings| mappings.any(is_session));
+            if has_session && process::executable(id.0) != own && found.send(id).is_err() {
+                return;
+            }
+        }
+    };
+    if std::thread::Builder::new().spawn(ask).is_err() {
+        return HashSet::new();
+    }
+    let until = Instant::now() + OTHERS;
+    let next = || of_session.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+    std::iter::from_fn(next).collect()
 }
 
 /// Counts a process that is not recorded.

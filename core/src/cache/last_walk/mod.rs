@@ -296,6 +296,11 @@ impl<'t> WalkLog<'t> {
         }
     }
 
+    /// Says that the walk depends on what is not logged: it is never replayed.
+    pub fn is_not_kept(&mut self) {
+        self.broken = true;
+    }
+
     #[inline(always)]
     fn last(&mut self) -> Option<&mut FrameRecord> {
         self.last_walk.frames.get_mut(self.frames.wrapping_sub(1))

@@ -103,7 +103,7 @@ impl Frame {
     /// Goes from a signal frame to the caller of the interrupted code: two frames, whose words and steps are written.
     /// They are one step here, since the interrupted pc has a key of its own, which nothing else need know then. False:
     /// nothing was done, since there is no room, the interrupted frame is not plain, it lies not on the same stack
-    /// towards the root, or that is an alternate stack.
+    /// towards the root, or the signal's frame lies on an alternate stack.
     #[cold]
     #[inline(never)]
     pub(super) fn cross<const WORDS: usize>(
