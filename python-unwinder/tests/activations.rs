@@ -230,10 +230,8 @@ fn an_activation_in_another_functions_frame_is_noticed() {
         show(&p, &[loop_frame(INNER, SIZE, true), loop_frame(OUTER, SIZE, false)]);
         let spanning = Native { sp: INNER, ..glue(OUTER + 0x100) };
         let answers = show(&p, &[loop_frame(INNER, SIZE, true), spanning]);
-        let expected = [
-            shown(OVERLAY_INTERPRETER, &[("C.h", 80), ("g", 60)]),
-            shown(OVERLAY_INTERPRETER | OVERLAY_DESYNC, &[]),
-        ];
+        let expected =
+            [shown(OVERLAY_INTERPRETER, &[("C.h", 80), ("g", 60)]), shown(OVERLAY_INTERPRETER | OVERLAY_DESYNC, &[])];
         assert_eq!(answers, expected, "{:#x}", version.facts.python);
     }
 }
