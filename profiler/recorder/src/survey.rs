@@ -246,8 +246,8 @@ impl Survey {
     }
 }
 
-/// Which of these processes have the session mapped, whose memory has this inode, and are no others of uu's. A thread of
-/// its own asks them, since it may have to wait for one that the kernel holds up.
+/// Which of these processes have the session mapped, whose memory has this inode, and are no others of uu's. A thread
+/// of its own asks them, since it may have to wait for one that the kernel holds up.
 fn of_session(others: Vec<Id>, session: u64) -> HashSet<Id> {
     let own = process::executable(std::process::id());
     let is_session = move |mapping: Mapping| mapping.inode == session && mapping.has_in_name(SESSION_MAPPING);
