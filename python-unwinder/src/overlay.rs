@@ -33,8 +33,8 @@ impl Here<'_> {
         }
     }
 
-    /// Whether this frame of another function may have an activation: the compiler may have split the loop into several,
-    /// and a wrong step may have made it span the loop's frame. False: it is too small for what was learned.
+    /// Whether this frame of another function may have an activation: the compiler may have split the loop into
+    /// several, and a wrong step may have made it span the loop's frame. False: it is too small for what was learned.
     pub fn may_hide_activation(&self) -> bool {
         let is_learning = self.learned.is_none_or(|learned| learned.distance().is_none());
         is_learning || self.usual_boundary().is_some()

@@ -1,5 +1,5 @@
 //! Tables on disk: `$XDG_CACHE_HOME/uu/tables/<revision>/<digest>`, else `~/.cache/uu/tables/<revision>/<digest>`. The
-//! digest covers all that a table is built of ([`Inputs::digest`]), so that no object can leave a table for another one.
+//! digest covers all that a table is built of ([`Inputs::digest`]), so that no object can leave a table for another.
 //!
 //! A cache saves time and nothing else: an entry that is missing, damaged, of another version, or that another user
 //! could have written, is built anew, and a folder that cannot be written is done without.
