@@ -191,6 +191,10 @@ fn threads_cancelled_inside_the_handler_do_no_harm() {
 /// PTRACE_TRACEME makes a parent the tracer, which uu is without having asked: the ticks must not stop the program.
 #[test]
 fn programs_that_ask_to_be_traced_run_on() {
+    if std::env::var("UU_MODE").is_ok_and(|mode| mode == "wall") {
+        skips::skipped("programs that ask to be traced", "--mode wall does not detach from them (docs/limits.md)");
+        return;
+    }
     let program = native("traceme", "native/traceme.c");
     for who in ["main", "child"] {
         let program = [program.as_os_str(), OsStr::new(who)];
