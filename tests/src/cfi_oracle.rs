@@ -161,16 +161,29 @@ pub fn same_by_go(ours: Option<&Outcome>, theirs: Option<&Outcome>, saved: Optio
     (ours.cfa, ours.ra) == (theirs.cfa, theirs.ra) && ours.callee_saved == CALLEE_SAVED.map(of)
 }
 
+/// Whether a row may be one of the end of an epilogue, after which GCC goes on to describe registers by an rbp that is
+/// the caller's already, and our rule says of all of these that they are restored. Which instructions these are,
+/// `native_stacks` finds out by executing them.
+fn is_restored(ours: &Outcome, row: &gimli::UnwindTableRow<usize>) -> bool {
+    let counts_from =
+        |r: &[u16]| matches!(row.cfa(), CfaRule::RegisterAndOffset { register, .. } if r.contains(&register.0));
+    let by_expression = |n: u8| matches!(row.register(Register(u16::from(n))), RegisterRule::Expression(_));
+    let mut saved = ours.callee_saved.iter().zip(CALLEE_SAVED).filter(|(_, number)| by_expression(*number));
+    counts_from(&[7, 10, 13]) && saved.all(|(ours, _)| *ours == From::Same)
+}
+
 /// Whether both are the same. A register that is saved where an expression of its own says may be lost by our rule,
 /// since no rule can express that; returns the number of such registers. `None`: they differ.
 pub fn same(ours: Option<&Outcome>, theirs: Option<&Outcome>, row: &gimli::UnwindTableRow<usize>) -> Option<usize> {
     let (Some(ours), Some(theirs)) = (ours, theirs) else { return (ours == theirs).then_some(0) };
     let mut given_up = 0;
+    let is_restored = is_restored(ours, row);
     let registers = ours.callee_saved.iter().zip(theirs.callee_saved).zip(CALLEE_SAVED);
     for ((ours, theirs), number) in registers {
         let by_expression = matches!(row.register(Register(u16::from(number))), RegisterRule::Expression(_));
         match ours {
             From::Lost if by_expression => given_up += 1,
+            From::Same if by_expression && is_restored => {}
             // Described by few rules: those of an interrupted pc.
             From::Lost if matches!(theirs, From::Register(_)) => {}
             ours if *ours != theirs => return None,

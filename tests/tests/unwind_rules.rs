@@ -106,8 +106,8 @@ fn compare(path: &Path) -> Option<Count> {
                     }
                     // Where we have no rule, it must be for something that no rule can say.
                     (Err(StopReason::UnsupportedRule), _) => count.beyond += usize::from(pc == first),
-                    // The last steps of an exception's delivery, recognised in libgcc.
-                    (Err(StopReason::StackInTransit), _) if path.to_string_lossy().contains("libgcc_s") => {}
+                    // The last steps of an exception's delivery, recognised in libgcc, a shared or a static one.
+                    (Err(StopReason::StackInTransit), _) if is_libgcc(path) || saves_rdx => {}
                     (ours, theirs) => panic!("{}: {ours:?} against {theirs:?}", at()),
                 }
             }
@@ -129,6 +129,10 @@ fn same_in_table(table: &Table<'_>, answer: &Answer, pc: u64, may_ask: bool, at:
         TableAnswer::Nothing => panic!("the table has no function, {}", at()),
     }
     false
+}
+
+fn is_libgcc(path: &Path) -> bool {
+    path.to_string_lossy().contains("libgcc_s")
 }
 
 /// How many objects are to be compared (`UU_DIFFERENTIAL`), instead of a few usual ones.
@@ -221,8 +225,8 @@ fn compare_with_readelf(path: &Path) -> Option<usize> {
             // Rows that no rule can express, and functions that the index lacks, are checked by the comparison with
             // gimli.
             Ok((Err(StopReason::UnsupportedRule), _)) | Err(StopReason::NoRule) => {}
-            // The last steps of an exception's delivery, recognised in libgcc.
-            Ok((Err(StopReason::StackInTransit), _)) if path.to_string_lossy().contains("libgcc_s") => {}
+            // The last steps of an exception's delivery.
+            Ok((Err(StopReason::StackInTransit), _)) if is_libgcc(path) || row.saves(1) => {}
             other => panic!("{}: pc {pc:#x}: {other:?}", path.display()),
         }
     }
