@@ -44,12 +44,12 @@ pub fn getpid() -> u32 {
     unsafe { call(nr::GETPID, [0; 6]) as u32 }
 }
 
-/// The calling thread's alternate signal stack ([sigaltstack(2)](https://man7.org/linux/man-pages/man2/sigaltstack.2.html)):
-/// its start and size, both 0 if there is none. `None`: the kernel refuses to say.
-pub fn alternate_stack() -> Option<(u64, u64)> {
+/// The calling thread's alternate signal stack
+/// ([sigaltstack(2)](https://man7.org/linux/man-pages/man2/sigaltstack.2.html)): its start, `SS_*` flags, and size in
+/// bytes; start and size are 0 if there is none. `None`: the kernel refuses.
+pub fn alternate_stack() -> Option<[u64; 3]> {
     let mut stack = [0u64; 3];
     // SAFETY: it writes one stack_t (three 64-bit words), and changes nothing.
     let r = unsafe { call(nr::SIGALTSTACK, [0, stack.as_mut_ptr() as usize, 0, 0, 0, 0]) };
-    let [start, _, size] = stack;
-    (r == 0).then_some((start, size))
+    (r == 0).then_some(stack)
 }

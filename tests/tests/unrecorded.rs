@@ -252,6 +252,14 @@ fn fifo(path: &Path) -> String {
     path.to_str().expect("text").to_owned()
 }
 
+/// The process of which the script says that it is left running must be named.
+#[track_caller]
+fn expect_left_named(outcome: &Outcome) {
+    let left = outcome.stdout.lines().find_map(|line| line.strip_prefix("left ")).expect("the script says so");
+    let said = &outcome.stderr;
+    assert!(said.contains("left processes running") && said.contains(&format!("(pid {left})")), "{said}");
+}
+
 #[test]
 fn processes_that_are_left_running_are_named_and_their_time_is_counted() {
     let (burn, scratch) = burn("daemon", &[]);
@@ -260,9 +268,7 @@ fn processes_that_are_left_running_are_named_and_their_time_is_counted() {
     let script = format!("({burn} 0.6; echo ready >{ready}; read word <{end}) & read word <{ready}; echo left $!");
     let outcome = record(&scratch, &["-r", "199"], &["sh", "-c", &script]).expect_code(0);
     drop(std::fs::OpenOptions::new().write(true).open(end).expect("its reader waits"));
-    let left = outcome.stdout.lines().find_map(|line| line.strip_prefix("left ")).expect("the script says so");
-    let said = &outcome.stderr;
-    assert!(said.contains("left processes running") && said.contains(&format!("(pid {left})")), "{said}");
+    expect_left_named(&outcome);
     let line = cpu_line(&outcome);
     let share = line.split_once(" s used (").and_then(|(_, rest)| rest.split(' ').next()?.parse::<u32>().ok());
     assert!(share.is_some_and(|share| share > 50), "what it waited for counts as used: {line}");
@@ -278,9 +284,7 @@ fn a_daemon_is_named_although_its_parent_ends_at_once() {
         let script = format!("{work}(read word <{end}) & echo left $!; exit 0");
         let outcome = record(&scratch, &["-r", "199"], &["sh", "-c", &script]).expect_code(0);
         drop(std::fs::OpenOptions::new().write(true).open(end).expect("its reader waits"));
-        let left = outcome.stdout.lines().find_map(|line| line.strip_prefix("left ")).expect("the script says so");
-        let said = &outcome.stderr;
-        assert!(said.contains("left processes running") && said.contains(&format!("(pid {left})")), "{name}: {said}");
+        expect_left_named(&outcome);
     }
 }
 

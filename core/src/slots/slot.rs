@@ -352,10 +352,6 @@ impl Walking<'_> {
 /// The alternate signal stack `[start, end)`, if the calling thread is on it.
 fn alternate_stack() -> Option<(u64, u64)> {
     const SS_ONSTACK: u64 = 1;
-    // stack_t: ss_sp, ss_flags (int), ss_size.
-    let mut stack = [0u64; 3];
-    // SAFETY: writes one stack_t.
-    let failed = unsafe { syscall::call(syscall::nr::SIGALTSTACK, [0, stack.as_mut_ptr() as usize, 0, 0, 0, 0]) } != 0;
-    let [start, flags, size] = stack;
-    (!failed && flags & SS_ONSTACK != 0).then(|| (start, start.saturating_add(size)))
+    let [start, flags, size] = syscall::alternate_stack()?;
+    (flags & SS_ONSTACK != 0).then(|| (start, start.saturating_add(size)))
 }

@@ -140,7 +140,7 @@ impl Env for Live<'_> {
 
     fn alternate_stack(&self) -> Option<(u64, u64)> {
         // Live walks are those of the calling thread.
-        syscall::alternate_stack()
+        syscall::alternate_stack().map(|[start, _, size]| (start, size))
     }
 
     fn learned(&mut self) {
