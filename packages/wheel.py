@@ -37,6 +37,8 @@ for folder, _, names in os.walk(tree):
             # What the licences demand to be there, where tools look for it.
             if name == "copyright" or name.startswith(("LICENSE", "THIRD-PARTY")):
                 entries["%s/licenses/%s" % (info, name)] = (read(path), mode)
+            else:
+                entries["uunwind-%s.data/data/%s" % (version, place)] = (read(path), mode)
         elif place.startswith("share/"):
             entries["uunwind-%s.data/data/%s" % (version, place)] = (read(path), mode)
         elif os.path.islink(path):
