@@ -42,6 +42,11 @@ fn commands_for_users_of_other_profilers_exist() {
 }
 
 #[test]
+fn commands_of_the_recipes_exist() {
+    check(include_str!("../../docs/recipes.md"), 14);
+}
+
+#[test]
 fn commands_of_the_tutorial_exist() {
     check(include_str!("../../docs/tutorial.md"), 12);
 }
