@@ -30,7 +30,7 @@ pub struct Options {
     /// Exit with code 1 if the share of a function grew by more than this, such as 5%
     #[arg(long, value_name = "POINTS")]
     fail_over: Option<OsString>,
-    /// Also draw a flame graph (svg) of AFTER: red where it grew, blue where it shrank
+    /// Also draw a flame graph (svg) of AFTER: red where it grew, blue where it shrank; beside it what only BEFORE has
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<OsString>,
     /// hide: leave out an interpreter's own frames and importlib's; show: keep them
@@ -64,13 +64,13 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     first.has_time_of(&second).map_err(|why| Failure::new(format!("{}: {why}", after.display())))?;
     let profile = |recording| Merger::new(&mut Resolver::new(recording), native_frames).profile();
     let (what, than) = (described(&before, &first), described(&after, &second));
+    let title =
+        format!("{}: {} to {}", if first.is_wall() { "Wall clock" } else { "CPU" }, name(&before), name(&after));
     let (before, after) = (profile(&first), profile(&second));
     let changes = changes(&before, &after);
     let text = format!("before  {what}\nafter   {than}\n\n{}", table(&changes, ROWS));
     terminal::output(text.as_bytes())?;
     if let Some(path) = output {
-        let kind = if first.is_wall() { "Wall clock" } else { "CPU" };
-        let title = format!("{kind}, change from {what} to {than}");
         save::write(&path, &picture(&before, &after, &title).map_err(Failure::new)?)?;
     }
     let Some(limit) = limit else { return Ok(0) };
@@ -103,6 +103,11 @@ fn read(file: &Path) -> Result<Recording, Failure> {
         terminal::warn(&uunwind_report::formats::printable(warning));
     }
     Ok(recording)
+}
+
+/// A recording's name in the picture's title: the table has its path.
+fn name(file: &Path) -> String {
+    file.file_name().unwrap_or(file.as_os_str()).to_string_lossy().into_owned()
 }
 
 /// A recording in one line.

@@ -1,7 +1,9 @@
 //! What uu says of a command line that cannot be understood: what was found, and what is likely meant.
 
+use crate::commands::Uu;
 use crate::exit::Failure;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+use clap::CommandFactory;
 
 /// The failure for an error of the parser in the command line of `command`.
 pub fn of(error: &Error, command: &str) -> Failure {
@@ -16,7 +18,8 @@ pub fn of(error: &Error, command: &str) -> Failure {
             format!("there is no command {name:?}{}", meant(error, ContextKind::SuggestedSubcommand))
         }
         ErrorKind::UnknownArgument if option.starts_with('-') => {
-            let hint = habit(command, option).map(|hint| format!("; {hint}"));
+            let hint = habit(command, option).map(str::to_owned).or_else(|| owner(option));
+            let hint = hint.map(|hint| format!("; {hint}"));
             format!("invalid option '{option}'{}", hint.unwrap_or_else(|| meant(error, ContextKind::SuggestedArg)))
         }
         ErrorKind::UnknownArgument => format!("unexpected argument {argument:?}"),
@@ -47,6 +50,16 @@ fn habit(command: &str, option: &str) -> Option<&'static str> {
         ("uu report", "-g" | "--call-graph" | "--stdio") => Some("-f folded prints whole stacks"),
         _ => None,
     }
+}
+
+/// The command that has this very option, which may not be written so anywhere else.
+fn owner(option: &str) -> Option<String> {
+    let name = option.split('=').next().unwrap_or(option).strip_prefix("--")?;
+    let commands = Uu::command();
+    let has = |command: &&clap::Command| command.get_arguments().any(|argument| argument.get_long() == Some(name));
+    let owners: Vec<String> =
+        commands.get_subcommands().filter(has).map(|command| format!("`uu {}`", command.get_name())).collect();
+    (!owners.is_empty()).then(|| format!("it is an option of {}", owners.join(", ")))
 }
 
 /// What is missing from a command line, by the command and the way that the parser names it.

@@ -81,7 +81,18 @@ fn an_output_that_cannot_be_written_is_found_before_the_program_runs() {
         let (code, text) = outcome(&uu.run(&["record", format, "-o", output, "--", "touch", "ran"]));
         assert_eq!(code, 125, "{output}: {text}");
         assert!(text.contains(output) && text.contains("not started"), "{output}: {text}");
+        // Nobody has asked for a temporary file.
+        assert!(!text.contains("partial"), "{output}: {text}");
+        let says = match output {
+            "no/folder/x.uu" | "no/folder/x.svg" => "there is no folder no/folder.",
+            "/proc/x.svg" => "no file can be made in the folder /proc: ",
+            _ => "",
+        };
+        assert!(text.contains(says), "{output}: {text}");
     }
+    std::fs::write(uu.folder.join("plain"), "").expect("a file");
+    let (_, text) = outcome(&uu.run(&["record", "-o", "plain/x.uu", "--", "touch", "ran"]));
+    assert!(text.contains("cannot write plain/x.uu: plain is no folder. "), "{text}");
     assert!(!exists(&uu.folder.join("ran")));
     assert_eq!(uu.files(".svg"), Vec::<String>::new());
 }
@@ -119,6 +130,9 @@ fn wrong_options_are_explained() {
         ),
         (&["diff", "a", "b", "-o", "d.html"], "-o d.html: the picture is a flame graph in SVG"),
         (&["diff", "a", "b", "-o", "d.svg"], "cannot read a"),
+        (&["record", "--filter", "thread=x", "true"], "invalid option '--filter'; it is an option of `uu report`"),
+        (&["record", "--by=thread", "true"], "invalid option '--by'; it is an option of `uu report`"),
+        (&["report", "--rate", "9", "x.uu"], "'--rate'; it is an option of `uu record`, `uu top`"),
         (&["record", "-i", "true"], "-i shows threads that only wait, which --mode wall samples"),
         (&["report", "--by", "core", "x.uu"], "--by core: it takes process, thread, or process,thread"),
         (&["report", "--filter", "time=3", "x.uu"], "--filter time=3: \"3\" is no time"),

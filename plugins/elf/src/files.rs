@@ -49,12 +49,28 @@ pub fn open_result(path: &Path, truncate: bool) -> io::Result<File> {
         Ok(meta) if meta.file_type().is_fifo() && error.raw_os_error() == Some(libc::ENXIO) => {
             io::Error::other("it is a FIFO that nobody reads")
         }
-        _ => error,
+        Ok(_) => error,
+        Err(_) => not_made(path, error),
     })?;
     takes_results(file.metadata()?.file_type())?;
     // From here on, who reads slowly may be waited for.
     fcntl_setfl(&file, OFlags::empty())?;
     Ok(file)
+}
+
+/// Why no file could be made at a path: what is wrong with its folder, of which people have not thought.
+pub fn not_made(path: &Path, error: io::Error) -> io::Error {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let kind = error.kind();
+    let said = match std::fs::metadata(folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => format!("there is no folder {}", folder.display()),
+        Ok(there) if !there.is_dir() => format!("{} is no folder", folder.display()),
+        _ if matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {
+            format!("no file can be made in the folder {}: {}", folder.display(), io::Error::from(kind))
+        }
+        _ => return error,
+    };
+    io::Error::new(kind, said)
 }
 
 /// Checks that a result could be written to what lies at a path, if that is no regular file; whether it is such a one.

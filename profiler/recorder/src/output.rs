@@ -30,7 +30,7 @@ impl OutputFile {
             }
             Err(_) => {}
         }
-        let partial = partial(wanted).map_err(error)?;
+        let partial = partial(wanted).map_err(|e| error(files::not_made(wanted, e)))?;
         Ok(OutputFile(partial))
     }
 

@@ -23,4 +23,5 @@ pub mod resolve;
 pub mod selection;
 pub mod stacks;
 pub mod stream;
+mod unmatched;
 pub mod view;

@@ -2,6 +2,7 @@
 
 use crate::formats::threads;
 use crate::stacks::{Entry, Idle, Profile, Stack};
+use crate::unmatched;
 use regex_lite::Regex;
 use std::collections::HashMap;
 use uunwind_recording::{Process, Recording};
@@ -53,7 +54,8 @@ impl Condition {
         }
     }
 
-    fn of_stack(&self, recording: &Recording, profile: &Profile, stack: &Stack) -> bool {
+    /// Whether a stack meets it; that of a time is one for its samples.
+    pub(crate) fn of_stack(&self, recording: &Recording, profile: &Profile, stack: &Stack) -> bool {
         let lines = || stack.lines.iter().filter_map(|line| profile.lines.get(*line as usize));
         let named = |pattern: &Regex| lines().any(|l| pattern.is_match(&l.function) || pattern.is_match(&l.file));
         let thread = recording.threads.get(stack.thread as usize);
@@ -98,19 +100,24 @@ fn time(text: &str) -> Option<Condition> {
     (from < to).then_some(Condition::Time(from, to))
 }
 
-/// The part of a profile that meets all conditions.
-pub fn select(recording: &Recording, profile: Profile, conditions: &[Condition]) -> Profile {
+/// The part of a profile that meets all conditions. An error, for people, if nothing of a profile with samples does.
+pub fn select(recording: &Recording, profile: Profile, conditions: &[Condition]) -> Result<Profile, String> {
     if conditions.is_empty() {
-        return profile;
+        return Ok(profile);
     }
     let meets = |stack: &Stack| conditions.iter().all(|condition| condition.of_stack(recording, &profile, stack));
     let kept: Vec<bool> = profile.stacks.iter().map(meets).collect();
-    keep(profile, &kept, |entry| {
+    let is_wanted = |entry: &Entry| {
         let time = entry.time.saturating_sub(recording.settings.start_monotonic);
         let holds =
             |condition: &Condition| !matches!(condition, Condition::Time(from, to) if time < *from || time >= *to);
         conditions.iter().all(holds)
-    })
+    };
+    let is_kept = |entry: &Entry| kept.get(entry.stack as usize) == Some(&true) && is_wanted(entry);
+    if !profile.entries.is_empty() && !profile.entries.iter().any(is_kept) {
+        return Err(unmatched::why(recording, &profile, conditions));
+    }
+    Ok(keep(profile, &kept, is_wanted))
 }
 
 /// The stacks that are `kept`, with the samples that are wanted.

@@ -39,11 +39,7 @@ impl View {
         let profile = merger.profile();
         // Before anything is selected: of a thread that has run, the waits alone may be wanted.
         let profile = if self.idle { profile } else { without_idle(profile) };
-        let had_some = !profile.stacks.is_empty();
-        let mut profile = select(recording, profile, &self.conditions);
-        if had_some && profile.stacks.is_empty() {
-            return Err("no sample is left by --filter, --focus and --ignore together".to_owned());
-        }
+        let mut profile = select(recording, profile, &self.conditions)?;
         if self.lines {
             by_line(format, &mut profile);
         }

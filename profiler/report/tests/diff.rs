@@ -68,3 +68,51 @@ fn the_picture_is_red_where_a_share_grew() {
     assert!(svg.contains("&lt;x&gt;"), "the title is escaped");
     assert!(picture(&Profile::default(), &Profile::default(), "").is_err());
 }
+
+/// A profile of functions of Python, each with its file.
+fn python(stacks: &[(&[(&str, &str)], u64)]) -> Profile {
+    let mut out = Profile::default();
+    for (functions, weight) in stacks {
+        let mut line = |(function, file): &(&str, &str)| {
+            let file = file.to_string();
+            out.lines.push(Line { kind: Kind::Semantic, file, ..Line::marker(function.to_string()) });
+            out.lines.len() as u32 - 1
+        };
+        let lines = functions.iter().map(&mut line).collect();
+        out.stacks.push(Stack { thread: 0, lines, samples: *weight, weight: *weight });
+    }
+    out
+}
+
+/// The same program in another folder is the same program; two files of one name in one program are two.
+#[test]
+fn functions_are_known_by_their_files_names() {
+    let of = |root: &str, third: u64| {
+        let [a, b, c] = ["a/__init__.py", "b/__init__.py", "main.py"].map(|file| format!("{root}/{file}"));
+        python(&[(&[("load", &a), ("main", &c)], 10), (&[("load", &b), ("main", &c)], 10), (&[("main", &c)], third)])
+    };
+    let found = changes(&of("/home/one/app", 20), &of("/srv/app", 0));
+    let mut functions: Vec<&str> = found.iter().map(|change| change.function.as_str()).collect();
+    functions.sort_unstable();
+    assert_eq!(functions, ["load (a/__init__.py)", "load (b/__init__.py)", "main (main.py)"]);
+    let load = found.iter().find(|change| change.function.starts_with("load (a/")).expect("it is there");
+    assert_eq!((load.own, load.total), ([25.0, 50.0], [25.0, 50.0]));
+}
+
+/// What is gone stands in the picture with the width that it had, and shares are of the second recording.
+#[test]
+fn what_is_gone_is_drawn() {
+    let before = profile(&[(&["gone", "main"], 1), (&["kept", "main"], 3)]);
+    let after = profile(&[(&["kept", "main"], 3), (&["new", "main"], 1)]);
+    let svg = String::from_utf8(picture(&before, &after, "x").expect("a picture")).expect("UTF-8");
+    for tooltip in [
+        "<title>gone (250,000 millionths, 25.00%; -25.00%)</title>",
+        "<title>[only before] (250,000 millionths, 25.00%; ",
+        "<title>kept (750,000 millionths, 75.00%; +0.00%)</title>",
+        "<title>new (250,000 millionths, 25.00%; +25.00%)</title>",
+    ] {
+        assert!(svg.contains(tooltip), "no {tooltip}: {:?}", svg.matches("<title>").count());
+    }
+    let same = String::from_utf8(picture(&before, &before, "x").expect("a picture")).expect("UTF-8");
+    assert!(!same.contains("[only before]"));
+}

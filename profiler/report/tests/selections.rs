@@ -88,6 +88,27 @@ fn that_no_sample_is_left_is_said() {
     }
 }
 
+/// Which condition it is, and what there is.
+#[test]
+fn what_there_is_is_named() {
+    let why = |texts: &[&str]| {
+        let conditions = texts.iter().map(|text| parsed(text)).collect::<Vec<_>>();
+        render(Format::Folded, &recording(), view(&conditions)).expect_err("nothing is left")
+    };
+    let said = why(&["thread=nobody"]);
+    assert!(said.contains("no thread matches \"nobody\"; there are ") && said.contains("worker thread ("), "{said}");
+    let said = why(&["state=running", "process=absent"]);
+    assert!(said.contains("no process matches \"absent\"; there are ") && said.contains("prog"), "{said}");
+    let said = why(&["module=/lib/"]);
+    assert!(said.contains("no object matches \"/lib/\"; there are ") && said.contains("/bin/prog ("), "{said}");
+    let said = why(&["function=no such"]);
+    assert!(said.contains("no function or source file matches \"no such\"; there are "), "{said}");
+    let said = why(&["time=1000-2000"]);
+    assert!(said.contains("the samples are from "), "{said}");
+    let said = why(&["thread=201", "process=--second"]);
+    assert!(said.contains("each of them alone leaves some"), "{said}");
+}
+
 #[test]
 fn wrong_conditions_are_explained() {
     for (text, says) in [

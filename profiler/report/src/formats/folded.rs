@@ -14,7 +14,7 @@ pub fn render(profile: &Profile) -> String {
 }
 
 /// Folded stacks, each frame named by `text`. Stacks with equal text are merged into one line.
-pub fn fold(profile: &Profile, text: impl Fn(&Line) -> String) -> String {
+pub fn fold(profile: &Profile, mut text: impl FnMut(&Line) -> String) -> String {
     let texts: Vec<String> = profile.lines.iter().map(|line| escape(&text(line))).collect();
     let mut merged: BTreeMap<String, u64> = BTreeMap::new();
     for stack in &profile.stacks {
