@@ -3,6 +3,7 @@
 
 use crate::formats::folded::fold;
 use crate::formats::printable;
+use crate::formats::svg::visible_search;
 use crate::stacks::{Line, Profile};
 use inferno::flamegraph::{from_lines, Direction, Options, TextTruncateDirection};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -161,7 +162,8 @@ pub fn picture(before: &Profile, after: &Profile, title: &str) -> Result<Vec<u8>
     let mut out = Vec::new();
     from_lines(&mut options, lines.iter().map(String::as_str), &mut out).map_err(|e| e.to_string())?;
     let whole = stacks.values().map(|shares| shares[1]).sum::<u64>().max(1);
-    Ok(with_shares(&String::from_utf8_lossy(&out), (whole + gone) as f64 / whole as f64).into_bytes())
+    let shown = with_shares(&String::from_utf8_lossy(&out), (whole + gone) as f64 / whole as f64);
+    Ok(visible_search(&shown).into_bytes())
 }
 
 /// Both recordings are scaled to this, fine enough for one sample in a million.

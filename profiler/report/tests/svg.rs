@@ -61,6 +61,25 @@ fn draw(test: &str, recording: &Recording) -> (u32, String, Vec<(u32, u32, Strin
     (height.parse().expect("a number"), subtitle, lines.map(row).collect())
 }
 
+/// Siblings stand in the order of their weights, as in the page; the word that opens the search can be seen.
+#[test]
+fn the_heaviest_callee_stands_first() {
+    let recording = recording(&[
+        (vec![(0, 5), (1, 20)], 10),
+        (vec![(0, 5), (2, 3)], 60),
+        (vec![(0, 5)], 5),
+        (vec![(3, 8), (4, 2)], 80),
+    ]);
+    let (_, _, boxes) = draw("order", &recording);
+    let names: Vec<&str> = boxes.iter().filter_map(|(_, _, title)| title.split(' ').next()).collect();
+    let at = |name: &str| names.iter().position(|n| *n == name).unwrap_or_else(|| panic!("{name}: {names:?}"));
+    assert!(at("f3") < at("f0") && at("f2") < at("f1"), "{names:?}");
+    let svg = render(Format::Svg, &recording, NativeFrames::Hide).expect("a picture");
+    let style = String::from_utf8_lossy(&svg).split_once("#search {").expect("its style").1.to_owned();
+    let opacity = style.split_once("opacity:").and_then(|(_, rest)| rest.split(';').next()?.parse::<f64>().ok());
+    assert!(opacity.expect("an opacity") > 0.5, "{style:.60}");
+}
+
 #[test]
 fn the_root_is_at_the_top_and_tooltips_show_lines() {
     // f0 calls f1 in lines 5 and 7, and f2 in line 9; f1 is in one line, f2 in three.
@@ -80,11 +99,11 @@ fn the_root_is_at_the_top_and_tooltips_show_lines() {
     let [all, outer, inner] = tops.into_iter().collect::<Vec<u32>>()[..] else { panic!("three levels: {found:?}") };
     let expected = [
         (all, 100, "all (100 periods, 100%)"),
-        (outer, 50, "f0 (50 periods, 50.00%; line 7: 30, 5: 10, 9: 10)"),
-        (outer, 50, "f3 (50 periods, 50.00%; line 8)"),
-        (inner, 10, "f2 (10 periods, 10.00%; line 4: 5, 1: 3, 3: 2)"),
-        (inner, 40, "f1 (40 periods, 40.00%; line 20)"),
-        (inner, 50, "f1 (50 periods, 50.00%; line 21)"),
+        (outer, 50, "f0 (50 periods, 50.00%; f.c:7: 30, f.c:5: 10, f.c:9: 10)"),
+        (outer, 50, "f3 (50 periods, 50.00%; f.c:8)"),
+        (inner, 10, "f2 (10 periods, 10.00%; f.c:4: 5, f.c:1: 3, f.c:3: 2)"),
+        (inner, 40, "f1 (40 periods, 40.00%; f.c:20)"),
+        (inner, 50, "f1 (50 periods, 50.00%; f.c:21)"),
     ];
     assert_eq!(found, expected);
 }

@@ -39,8 +39,9 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     // A function's name precedes its file.
     options.text_truncate_direction = TextTruncateDirection::Right;
     options.min_width = narrowest;
-    // The lines are sorted, and `frames` relies on this order.
-    options.no_sort = true;
+    // `frames` has put the lines in order, and relies on it. inferno takes lines as they are, last one first, for charts
+    // only: otherwise they must be sorted by name.
+    options.flame_chart = true;
     options.title = format!(
         "{}: {}",
         if super::is_wall(recording) { "Wall-clock time" } else { "CPU" },
@@ -51,8 +52,13 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     options.count_name = "periods".to_owned();
     options.palette_map = Some(&mut palette);
     let mut out = Vec::new();
-    from_lines(&mut options, frames.folded().iter().map(String::as_str), &mut out).map_err(|e| e.to_string())?;
-    Ok(frames.add_lines(&String::from_utf8_lossy(&out)).into_bytes())
+    from_lines(&mut options, frames.folded().iter().rev().map(String::as_str), &mut out).map_err(|e| e.to_string())?;
+    Ok(visible_search(&frames.add_lines(&String::from_utf8_lossy(&out))).into_bytes())
+}
+
+/// inferno draws the word that opens the search so faintly that nobody finds it.
+pub fn visible_search(svg: &str) -> String {
+    svg.replacen("opacity:0.1; cursor:pointer", "opacity:0.75; cursor:pointer", 1)
 }
 
 /// The smallest width of a frame that is drawn, in percent. A picture is higher than a screen only if wide frames are

@@ -2,6 +2,7 @@
 
 use super::escape;
 use crate::stacks::{Line, Profile, Stack};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 
@@ -14,8 +15,8 @@ type Place = (u64, usize);
 /// The contents of a frame of the picture.
 struct Frame {
     weight: u64,
-    /// Weight by executing line.
-    lines: BTreeMap<u32, u64>,
+    /// Weight by executing line, with the name of its file; without, where the frame's own name has it.
+    lines: BTreeMap<(String, u32), u64>,
 }
 
 /// The frames of the picture; stacks are merged by function and sorted.
@@ -30,18 +31,20 @@ impl Frames {
     pub fn new(profile: &Profile) -> Frames {
         let texts: Vec<String> = profile.lines.iter().map(|line| escape(&line.merged())).collect();
         let text = |line: &u32| texts.get(*line as usize).map_or("", String::as_str);
-        let mut stacks: Vec<(String, &Stack)> = Vec::new();
+        let mut tree = Tree::default();
+        let mut stacks: Vec<(Vec<u32>, String, &Stack)> = Vec::new();
         for stack in profile.stacks.iter().filter(|stack| stack.weight > 0) {
+            let path = tree.add(stack.lines.iter().rev().map(text), stack.weight);
             let names = stack.lines.iter().rev().map(text).collect::<Vec<_>>().join(";");
             let names = if names.is_empty() { "[no frames]" } else { &names };
-            stacks.push((format!("{names} {}", stack.weight), stack));
+            stacks.push((path, format!("{names} {}", stack.weight), stack));
         }
-        // The order that inferno expects.
-        stacks.sort_by(|a, b| a.0.cmp(&b.0));
+        // inferno merges what is alike in neighbours, so callers stay together.
+        stacks.sort_by(|a, b| tree.order(&a.0, &b.0));
         let (mut frames, mut folded, mut total) = (HashMap::new(), Vec::new(), 0);
         // The frames of the previous stack: name and place of each, outermost first.
         let mut open: Vec<(&str, Place)> = Vec::new();
-        for (folded_line, stack) in stacks {
+        for (_, folded_line, stack) in stacks {
             let names = stack.lines.iter().rev().map(text);
             let same = open.iter().zip(names.clone()).take_while(|((name, _), new)| name == new).count();
             open.truncate(same);
@@ -51,8 +54,8 @@ impl Frames {
             for ((_, place), line) in open.iter().zip(stack.lines.iter().rev()) {
                 let frame = frames.entry(*place).or_insert(Frame { weight: 0, lines: BTreeMap::new() });
                 frame.weight += stack.weight;
-                let line = profile.lines.get(*line as usize).map_or(0, |line: &Line| line.line);
-                *frame.lines.entry(line).or_default() += stack.weight;
+                let place = profile.lines.get(*line as usize).map(place_in_source).unwrap_or_default();
+                *frame.lines.entry(place).or_default() += stack.weight;
             }
             total += stack.weight;
             folded.push(folded_line);
@@ -102,6 +105,50 @@ impl Frames {
     }
 }
 
+/// The executing line, with the name of its file unless the frame's own name has that.
+fn place_in_source(line: &Line) -> (String, u32) {
+    match line.kind.is_semantic() {
+        true => (String::new(), line.line),
+        false => (escape(line.file.rsplit('/').next().unwrap_or_default()), line.line),
+    }
+}
+
+/// The frames by what calls them: siblings stand in the order of their weights, as in the page.
+#[derive(Default)]
+struct Tree<'t> {
+    nodes: HashMap<(u32, &'t str), u32>,
+    /// Weight and name of each node; the first one's number is 1.
+    of: Vec<(u64, &'t str)>,
+}
+
+impl<'t> Tree<'t> {
+    /// Adds a stack; returns its nodes, outermost first.
+    fn add(&mut self, names: impl Iterator<Item = &'t str>, weight: u64) -> Vec<u32> {
+        let mut node = 0;
+        let step = |name: &'t str| {
+            let next = self.of.len() as u32 + 1;
+            node = *self.nodes.entry((node, name)).or_insert_with(|| {
+                self.of.push((0, name));
+                next
+            });
+            if let Some(of) = self.of.get_mut(node as usize - 1) {
+                of.0 = of.0.saturating_add(weight);
+            }
+            node
+        };
+        names.map(step).collect()
+    }
+
+    /// The heavier sibling first, and what a frame does itself before what it calls.
+    fn order(&self, a: &[u32], b: &[u32]) -> Ordering {
+        let differs = a.iter().zip(b).find(|(a, b)| a != b);
+        let Some((a_node, b_node)) = differs else { return a.len().cmp(&b.len()) };
+        let of = |node: &u32| self.of.get(*node as usize - 1).copied().unwrap_or_default();
+        let ((a, a_name), (b, b_name)) = (of(a_node), of(b_node));
+        b.cmp(&a).then_with(|| a_name.cmp(b_name))
+    }
+}
+
 /// Height of a level in pixels, inferno's default.
 const FRAME_HEIGHT: u64 = 16;
 
@@ -112,12 +159,17 @@ fn number(text: &str, before: &str) -> Option<u64> {
 
 /// The lines with most weight, as text.
 fn lines(frame: &Frame) -> String {
-    let mut lines: Vec<(u32, u64)> =
-        frame.lines.iter().map(|(line, weight)| (*line, *weight)).filter(|l| l.0 != 0).collect();
-    lines.sort_by_key(|(line, weight)| (std::cmp::Reverse(*weight), *line));
+    let mut lines: Vec<(&(String, u32), u64)> =
+        frame.lines.iter().map(|(place, weight)| (place, *weight)).filter(|(place, _)| place.1 != 0).collect();
+    lines.sort_by_key(|(place, weight)| (std::cmp::Reverse(*weight), *place));
     let mut out = String::new();
-    for (index, (line, weight)) in lines.iter().take(LINES).enumerate() {
-        let before = if index == 0 { "; line " } else { ", " };
+    for (index, ((file, line), weight)) in lines.iter().take(LINES).enumerate() {
+        let before = match (index, file.is_empty()) {
+            (0, true) => "; line ".to_owned(),
+            (0, false) => format!("; {file}:"),
+            (_, true) => ", ".to_owned(),
+            (_, false) => format!(", {file}:"),
+        };
         // Writing to a String cannot fail.
         let _ = match lines.len() {
             1 => write!(out, "{before}{line}"),
