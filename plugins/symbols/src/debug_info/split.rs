@@ -1,0 +1,119 @@
+//! Split DWARF ([DWARF 5, 7.3.2](https://dwarfstd.org/doc/DWARF5.pdf), and GCC's extension to version 4): what a file has
+//! is a skeleton, and functions, inlined ones among them, are in `.dwo` sections of other files: `NAME.dwo`, the object
+//! file itself (`-gsplit-dwarf=single`), or a package of them all (`.dwp`). They belong together by the unit's id. Any
+//! bytes may be passed.
+
+use super::sections::{Bytes, Sections, Source, Store};
+use super::Wanted;
+use addr2line::SplitDwarfLoad;
+use gimli::{DebugInfo, Dwarf, DwarfPackage, EndianSlice, LittleEndian, Reader, Section, SectionId, UnitType};
+use std::cell::{OnceCell, RefCell};
+use std::sync::Arc;
+
+/// The files with the split units of one file.
+pub struct Split<'s, 'b, 'c> {
+    store: &'s Store,
+    companions: &'c dyn Fn(&Wanted<'_>) -> Vec<Source<'b>>,
+    /// Opened when they are first asked for.
+    packages: OnceCell<Vec<(String, DwarfPackage<Bytes<'s>>)>>,
+    lost: RefCell<Lost>,
+}
+
+/// Units that were not found.
+#[derive(Default)]
+struct Lost {
+    units: usize,
+    /// The name of the first one's file, and why it is not used.
+    first: Option<(String, String)>,
+}
+
+impl<'s, 'b, 'c> Split<'s, 'b, 'c> {
+    /// `companions`: where such files may be, best first.
+    pub fn new(store: &'s Store, companions: &'c dyn Fn(&Wanted<'_>) -> Vec<Source<'b>>) -> Split<'s, 'b, 'c> {
+        Split { store, companions, packages: OnceCell::new(), lost: RefCell::default() }
+    }
+
+    /// The sections of a unit, of which it is the first.
+    pub fn load(&self, wanted: &SplitDwarfLoad<Bytes<'s>>) -> Option<Arc<Dwarf<Bytes<'s>>>> {
+        let mut why = None;
+        for (name, package) in self.packages() {
+            match package.find_cu(wanted.dwo_id, &wanted.parent) {
+                Ok(Some(dwarf)) => match first(dwarf, wanted) {
+                    Some(dwarf) => return Some(Arc::new(dwarf)),
+                    None => why = why.or(Some(format!("{name} is damaged"))),
+                },
+                Ok(None) => why = why.or(Some(format!("{name} is of another build"))),
+                Err(error) => why = why.or(Some(format!("{name} is damaged: {error}"))),
+            }
+        }
+        let text = |bytes: &Option<Bytes<'s>>| bytes.as_ref().map_or(&[][..], EndianSlice::slice);
+        let (folder, name) = (text(&wanted.comp_dir), text(&wanted.path));
+        for source in (self.companions)(&Wanted::Split { folder, name }) {
+            match self.object(&source, wanted) {
+                Ok(dwarf) => return Some(Arc::new(dwarf)),
+                Err(refused) => why = Some(format!("{}: {refused}", source.name())),
+            }
+        }
+        let mut lost = self.lost.borrow_mut();
+        lost.units += 1;
+        let why = why.unwrap_or_else(|| "there is no such file".to_owned());
+        lost.first.get_or_insert_with(|| (String::from_utf8_lossy(name).into_owned(), why));
+        None
+    }
+
+    /// For people: what was not found. `None`: nothing is missing.
+    pub fn remark(&self) -> Option<String> {
+        let lost = self.lost.borrow();
+        let (name, why) = lost.first.as_ref()?;
+        Some(format!(
+            "the split debug information of {} of its units is missing ({name}: {why}): functions there have names, but \
+             no lines and no inlined functions. Its .dwo files belong where they were made, or a package of them \
+             (llvm-dwp or dwp) beside the program, as PROGRAM.dwp",
+            lost.units
+        ))
+    }
+
+    fn packages(&self) -> &[(String, DwarfPackage<Bytes<'s>>)] {
+        self.packages.get_or_init(|| {
+            let sources = (self.companions)(&Wanted::Package);
+            sources.iter().filter_map(|source| Some((source.name(), self.package(source)?))).collect()
+        })
+    }
+
+    fn package(&self, source: &Source<'b>) -> Option<DwarfPackage<Bytes<'s>>> {
+        let file = Sections::open(source).ok().filter(|file| file.has(".debug_cu_index"))?;
+        let empty = EndianSlice::new(&[][..], LittleEndian);
+        // All of them: the index has ranges of each.
+        let load = |id: SectionId| file.of(self.store, id.dwo_name()).map_err(|_| gimli::Error::Io);
+        DwarfPackage::load(load, empty).ok()
+    }
+
+    /// The unit in a file of its own, or in an object file.
+    fn object(&self, source: &Source<'b>, wanted: &SplitDwarfLoad<Bytes<'s>>) -> Result<Dwarf<Bytes<'s>>, String> {
+        let file = Sections::open(source)?;
+        if !file.has(".debug_info.dwo") {
+            return Err("it has no split debug information".to_owned());
+        }
+        let dwarf = file.dwarf(self.store, SectionId::dwo_name)?;
+        first(dwarf, wanted).ok_or_else(|| "it is of another build".to_owned())
+    }
+}
+
+/// Sections whose first unit is the one with the id that is wanted: type units may precede it, and link-time
+/// optimization places several beside each other.
+fn first<'s>(mut dwarf: Dwarf<Bytes<'s>>, wanted: &SplitDwarfLoad<Bytes<'s>>) -> Option<Dwarf<Bytes<'s>>> {
+    dwarf.make_dwo(&wanted.parent);
+    let mut units = dwarf.units();
+    while let Some(header) = units.next().ok()? {
+        let at = header.debug_info_offset()?.0;
+        let is_type = matches!(header.type_(), UnitType::Type { .. } | UnitType::SplitType { .. });
+        if is_type || dwarf.unit(header).ok()?.dwo_id != Some(wanted.dwo_id) {
+            continue;
+        }
+        let mut info = *dwarf.debug_info.reader();
+        info.skip(at).ok()?;
+        dwarf.debug_info = DebugInfo::from(info);
+        return Some(dwarf);
+    }
+    None
+}
