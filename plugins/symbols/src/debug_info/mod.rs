@@ -102,10 +102,10 @@ fn look_up<'s>(context: &Context<Bytes<'s>>, split: &Split<'s, '_, '_>, address:
     // The last one contains the others. It has no function where only the line table covers the address.
     let Some(outer) = frames.pop() else { return Ok(None) };
     let unit = context.find_dwarf_and_unit(address).skip_all_loads();
-    let is_skeleton =
-        unit.as_ref().is_some_and(|unit| unit.dwo_id.is_some() && unit.dwarf.file_type == DwarfFileType::Main);
-    if is_skeleton && outer.function.is_none() {
+    let skeleton = unit.as_ref().filter(|unit| unit.dwarf.file_type == DwarfFileType::Main);
+    if let Some(id) = skeleton.and_then(|unit| unit.dwo_id).filter(|_| outer.function.is_none()) {
         // The line may be that of an inlined function.
+        split.miss(id);
         return Ok(None);
     }
     let start = unit.zip(outer.dw_die_offset).and_then(|(unit, offset)| start(unit, offset, address));

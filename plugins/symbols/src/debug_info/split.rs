@@ -6,8 +6,9 @@
 use super::sections::{Bytes, Sections, Source, Store};
 use super::Wanted;
 use addr2line::SplitDwarfLoad;
-use gimli::{DebugInfo, Dwarf, DwarfPackage, EndianSlice, LittleEndian, Reader, Section, SectionId, UnitType};
+use gimli::{DebugInfo, Dwarf, DwarfPackage, DwoId, EndianSlice, LittleEndian, Reader, Section, SectionId, UnitType};
 use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The files with the split units of one file.
@@ -16,15 +17,18 @@ pub struct Split<'s, 'b, 'c> {
     companions: &'c dyn Fn(&Wanted<'_>) -> Vec<Source<'b>>,
     /// Opened when they are first asked for.
     packages: OnceCell<Vec<(String, DwarfPackage<Bytes<'s>>)>>,
-    lost: RefCell<Lost>,
+    /// Units that were not found, by their ids.
+    lost: RefCell<BTreeMap<u64, Lost>>,
 }
 
-/// Units that were not found.
-#[derive(Default)]
+/// A unit that was not found.
 struct Lost {
-    units: usize,
-    /// The name of the first one's file, and why it is not used.
-    first: Option<(String, String)>,
+    /// The name of its file.
+    name: String,
+    /// Why it is not used, for people.
+    why: String,
+    /// An address was looked up that only it describes.
+    is_missed: bool,
 }
 
 impl<'s, 'b, 'c> Split<'s, 'b, 'c> {
@@ -54,22 +58,29 @@ impl<'s, 'b, 'c> Split<'s, 'b, 'c> {
                 Err(refused) => why = Some(format!("{}: {refused}", source.name())),
             }
         }
-        let mut lost = self.lost.borrow_mut();
-        lost.units += 1;
         let why = why.unwrap_or_else(|| "there is no such file".to_owned());
-        lost.first.get_or_insert_with(|| (String::from_utf8_lossy(name).into_owned(), why));
+        let name = String::from_utf8_lossy(name).into_owned();
+        self.lost.borrow_mut().insert(wanted.dwo_id.0, Lost { name, why, is_missed: false });
         None
+    }
+
+    /// Notes that an address has no line, because this unit was not found.
+    pub fn miss(&self, unit: DwoId) {
+        if let Some(lost) = self.lost.borrow_mut().get_mut(&unit.0) {
+            lost.is_missed = true;
+        }
     }
 
     /// For people: what was not found. `None`: nothing is missing.
     pub fn remark(&self) -> Option<String> {
         let lost = self.lost.borrow();
-        let (name, why) = lost.first.as_ref()?;
+        let mut missed = lost.values().filter(|lost| lost.is_missed);
+        let Lost { name, why, .. } = missed.next()?;
         Some(format!(
-            "the split debug information of {} of its units is missing ({name}: {why}): functions there have names, but \
-             no lines and no inlined functions. Its .dwo files belong where they were made, or a package of them \
-             (llvm-dwp or dwp) beside the program, as PROGRAM.dwp",
-            lost.units
+            "split debug information is missing, of {} source files ({name}: {why}): their functions have names, but no \
+             lines and no inlined functions. Keep the .dwo files where they were made or beside it, or a package of \
+             them (llvm-dwp or dwp), named as it is with .dwp appended",
+            missed.count() + 1
         ))
     }
 
