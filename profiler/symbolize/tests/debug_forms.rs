@@ -380,3 +380,53 @@ fn files_are_found_in_each_of_their_places() {
         std::fs::remove_dir_all(folder).expect("cleaned");
     }
 }
+
+/// Rust's own forms: as a linker leaves it, split, and packed by rustc. Addr2line over the first is the oracle.
+#[test]
+fn rusts_split_forms_have_the_lines_of_the_whole_one() {
+    const SOURCE: &str = "
+#[inline(always)]
+fn twice(x: u64) -> u64 {
+    x.wrapping_mul(3).rotate_left(7) ^ std::hint::black_box(x)
+}
+#[inline(never)]
+#[no_mangle]
+fn other(x: u64) -> u64 {
+    let y = twice(x);
+    (0..y & 7).map(twice).sum::<u64>() + y
+}
+fn main() {
+    println!(\"{}\", other(std::env::args().count() as u64));
+}
+";
+    let built = |split: &str| {
+        let folder = folder(&format!("rust-{split}"));
+        std::fs::write(folder.join("p.rs"), SOURCE).expect("source");
+        // The source under one name, and the program and its files each in a folder of its own.
+        run(
+            &folder,
+            &format!("rustc -O -g -C split-debuginfo={split} --remap-path-prefix=$PWD=/source --out-dir out p.rs"),
+        );
+        let nm = output(Command::new("nm").arg("-S").arg(folder.join("out/p")));
+        let (start, size) = function(&nm, "other");
+        (folder, (start..start + size).collect::<Vec<u64>>())
+    };
+    let (folder, addresses) = built("off");
+    let mut truth = truth("addr2line", &folder.join("out/p"), &addresses);
+    truth.iter_mut().flatten().for_each(|place| place.0 = uunwind_symbolize::demangle(&place.0));
+    assert!(truth.iter().any(|places| places.len() > 1), "{truth:?}");
+    for split in ["off", "unpacked", "packed"] {
+        let (folder, own) = built(split);
+        assert_eq!(own.len(), addresses.len(), "the same code");
+        let (found, remark) = ours(&question(&folder.join("out/p"), &own));
+        assert_eq!(remark, "", "{split}");
+        for (found, truth) in found.iter().zip(&truth) {
+            assert_eq!(found, truth, "{split}");
+        }
+        let has = |suffix: &str| {
+            let files = std::fs::read_dir(folder.join("out")).expect("its folder");
+            files.flatten().any(|file| file.file_name().to_string_lossy().ends_with(suffix))
+        };
+        assert_eq!((has(".dwo"), has(".dwp")), (split == "unpacked", split == "packed"), "{split}");
+    }
+}
