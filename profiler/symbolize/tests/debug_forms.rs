@@ -74,6 +74,17 @@ const SEPARATE: &str = "objcopy --only-keep-debug a a.debug; strip a; objcopy --
 /// Packs the split units of clang: LLVM 14's tool does not end on GCC's version 5, nor is there another one for these.
 const PACK: &str = "timeout 20 LLVM-DWP -e a -o a.dwp || exit 77; rm ./*.dwo";
 
+/// The same of GCC's version 4, by binutils' tool.
+const PACK_4: &str = "command -v dwp >/dev/null || exit 77; dwp -e a -o a.dwp; rm ./*.dwo";
+const PACK_ZSTD: &str = "command -v dwp >/dev/null || exit 77; dwp -e a -o a.dwp; rm ./*.dwo; \
+                         objcopy --compress-debug-sections=zstd a.dwp";
+
+/// Moves what two programs share into a third file.
+const SHARE: &str = "command -v dwz >/dev/null || exit 77; cp a b; dwz -m common.dwz a b; \
+                     readelf -SW a | grep -q altlink";
+const SHARE_ZSTD: &str = "command -v dwz >/dev/null || exit 77; cp a b; dwz -m common.dwz a b; \
+                          for f in a common.dwz; do objcopy --compress-debug-sections=zstd $f; done";
+
 const FORMS: &[Form] = &[
     gcc("version 5", "", ""),
     gcc("version 4", "-gdwarf-4", ""),
@@ -87,11 +98,11 @@ const FORMS: &[Form] = &[
     gcc(
         "separate, zstd",
         "",
-        "objcopy --only-keep-debug --compress-debug-sections=zstd a a.debug; strip a; objcopy --add-gnu-debuglink=a.debug a",
+        "objcopy --only-keep-debug --compress-debug-sections=zstd a a.debug; strip a; \
+         objcopy --add-gnu-debuglink=a.debug a",
     ),
-    gcc("dwz", "", "cp a b; command -v dwz >/dev/null || exit 77; dwz -m common.dwz a b; readelf -SW a | grep -q altlink"),
-    gcc("dwz, zstd", "", "cp a b; command -v dwz >/dev/null || exit 77; dwz -m common.dwz a b; \
-         objcopy --compress-debug-sections=zstd a; objcopy --compress-debug-sections=zstd common.dwz"),
+    gcc("dwz", "", SHARE),
+    gcc("dwz, zstd", "", SHARE_ZSTD),
     gcc("split, version 5", "-gsplit-dwarf", "ls ./*.dwo >/dev/null"),
     gcc("split, version 4", "-gdwarf-4 -gsplit-dwarf", "ls ./*.dwo >/dev/null"),
     gcc("split, type units, version 4", "-gdwarf-4 -gsplit-dwarf -fdebug-types-section", ""),
@@ -103,9 +114,8 @@ const FORMS: &[Form] = &[
          readelf -SW a-a.dwo | grep 'debug_info.dwo.* C\\|debug_info.dwo.*EC'",
     ),
     gcc("split, separate", "-gsplit-dwarf", SEPARATE),
-    gcc("packed by dwp, version 4", "-gdwarf-4 -gsplit-dwarf", "command -v dwp >/dev/null || exit 77; dwp -e a -o a.dwp; rm ./*.dwo"),
-    gcc("packed, zstd", "-gdwarf-4 -gsplit-dwarf", "command -v dwp >/dev/null || exit 77; dwp -e a -o a.dwp; rm ./*.dwo; \
-         objcopy --compress-debug-sections=zstd a.dwp"),
+    gcc("packed by dwp, version 4", "-gdwarf-4 -gsplit-dwarf", PACK_4),
+    gcc("packed, zstd", "-gdwarf-4 -gsplit-dwarf", PACK_ZSTD),
     clang("clang, split, version 5", "-gsplit-dwarf", ""),
     clang("clang, split, version 4", "-gdwarf-4 -gsplit-dwarf", ""),
     clang("clang, split, type units", "-gsplit-dwarf -fdebug-types-section", ""),
@@ -428,5 +438,6 @@ fn main() {
             files.flatten().any(|file| file.file_name().to_string_lossy().ends_with(suffix))
         };
         assert_eq!((has(".dwo"), has(".dwp")), (split == "unpacked", split == "packed"), "{split}");
+        std::fs::remove_dir_all(folder).expect("cleaned");
     }
 }

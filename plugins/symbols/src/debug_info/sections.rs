@@ -188,7 +188,8 @@ impl Content<'_> {
     }
 }
 
-/// Opens a file that has content: those of /proc and of tracefs, some of which reading changes, say that they have none.
+/// Opens a file that has content: those of /proc and of tracefs, some of which reading changes, say that they have
+/// none.
 fn open(path: &Path) -> Result<File, String> {
     if std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
         return Err("it is empty".to_owned());

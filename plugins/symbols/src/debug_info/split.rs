@@ -1,7 +1,7 @@
-//! Split DWARF ([DWARF 5, 7.3.2](https://dwarfstd.org/doc/DWARF5.pdf), and GCC's extension to version 4): what a file has
-//! is a skeleton, and functions, inlined ones among them, are in `.dwo` sections of other files: `NAME.dwo`, the object
-//! file itself (`-gsplit-dwarf=single`), or a package of them all (`.dwp`). They belong together by the unit's id. Any
-//! bytes may be passed.
+//! Split DWARF ([DWARF 5, 7.3.2](https://dwarfstd.org/doc/DWARF5.pdf), and GCC's extension to version 4): what a file
+//! has is a skeleton, and functions, inlined ones among them, are in `.dwo` sections of other files: `NAME.dwo`, the
+//! object file itself (`-gsplit-dwarf=single`), or a package of them all (`.dwp`). They belong together by the unit's
+//! id. Any bytes may be passed.
 
 use super::sections::{Bytes, Sections, Source, Store};
 use super::Wanted;
@@ -16,10 +16,13 @@ pub struct Split<'s, 'b, 'c> {
     store: &'s Store,
     companions: &'c dyn Fn(&Wanted<'_>) -> Vec<Source<'b>>,
     /// Opened when they are first asked for.
-    packages: OnceCell<Vec<(String, DwarfPackage<Bytes<'s>>)>>,
+    packages: OnceCell<Vec<Package<'s>>>,
     /// Units that were not found, by their ids.
     lost: RefCell<BTreeMap<u64, Lost>>,
 }
+
+/// What people call a package, and its index, or why it cannot be used.
+type Package<'s> = (String, Result<DwarfPackage<Bytes<'s>>, String>);
 
 /// A unit that was not found.
 struct Lost {
@@ -41,13 +44,9 @@ impl<'s, 'b, 'c> Split<'s, 'b, 'c> {
     pub fn load(&self, wanted: &SplitDwarfLoad<Bytes<'s>>) -> Option<Arc<Dwarf<Bytes<'s>>>> {
         let mut why = None;
         for (name, package) in self.packages() {
-            match package.find_cu(wanted.dwo_id, &wanted.parent) {
-                Ok(Some(dwarf)) => match first(dwarf, wanted) {
-                    Some(dwarf) => return Some(Arc::new(dwarf)),
-                    None => why = why.or(Some(format!("{name} is damaged"))),
-                },
-                Ok(None) => why = why.or(Some(format!("{name} is of another build"))),
-                Err(error) => why = why.or(Some(format!("{name} is damaged: {error}"))),
+            match package.as_ref().map_err(String::clone).and_then(|package| packed(package, wanted)) {
+                Ok(dwarf) => return Some(Arc::new(dwarf)),
+                Err(refused) => why = why.or(Some(format!("{name}: {refused}"))),
             }
         }
         let text = |bytes: &Option<Bytes<'s>>| bytes.as_ref().map_or(&[][..], EndianSlice::slice);
@@ -84,19 +83,29 @@ impl<'s, 'b, 'c> Split<'s, 'b, 'c> {
         ))
     }
 
-    fn packages(&self) -> &[(String, DwarfPackage<Bytes<'s>>)] {
+    fn packages(&self) -> &[Package<'s>] {
         self.packages.get_or_init(|| {
             let sources = (self.companions)(&Wanted::Package);
-            sources.iter().filter_map(|source| Some((source.name(), self.package(source)?))).collect()
+            sources.iter().map(|source| (source.name(), self.package(source))).collect()
         })
     }
 
-    fn package(&self, source: &Source<'b>) -> Option<DwarfPackage<Bytes<'s>>> {
-        let file = Sections::open(source).ok().filter(|file| file.has(".debug_cu_index"))?;
+    fn package(&self, source: &Source<'b>) -> Result<DwarfPackage<Bytes<'s>>, String> {
+        let file = Sections::open(source)?;
+        if !file.has(".debug_cu_index") {
+            return Err("it is no package of split debug information".to_owned());
+        }
         let empty = EndianSlice::new(&[][..], LittleEndian);
+        let mut unread = None;
         // All of them: the index has ranges of each.
-        let load = |id: SectionId| file.of(self.store, id.dwo_name()).map_err(|_| gimli::Error::Io);
-        DwarfPackage::load(load, empty).ok()
+        let load = |id: SectionId| {
+            file.of(self.store, id.dwo_name()).map_err(|why| {
+                unread = Some(why);
+                gimli::Error::Io
+            })
+        };
+        let loaded = DwarfPackage::load(load, empty);
+        loaded.map_err(|error| unread.unwrap_or_else(|| format!("it is damaged: {error}")))
     }
 
     /// The unit in a file of its own, or in an object file.
@@ -108,6 +117,16 @@ impl<'s, 'b, 'c> Split<'s, 'b, 'c> {
         let dwarf = file.dwarf(self.store, SectionId::dwo_name)?;
         first(dwarf, wanted).ok_or_else(|| "it is of another build".to_owned())
     }
+}
+
+/// A unit in a package.
+fn packed<'s>(
+    package: &DwarfPackage<Bytes<'s>>,
+    wanted: &SplitDwarfLoad<Bytes<'s>>,
+) -> Result<Dwarf<Bytes<'s>>, String> {
+    let found = package.find_cu(wanted.dwo_id, &wanted.parent).map_err(|error| format!("it is damaged: {error}"))?;
+    let dwarf = found.ok_or("it is of another build")?;
+    first(dwarf, wanted).ok_or_else(|| "it is damaged".to_owned())
 }
 
 /// Sections whose first unit is the one with the id that is wanted: type units may precede it, and link-time
