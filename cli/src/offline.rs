@@ -44,7 +44,7 @@ pub fn walk(recording: &mut Recording, folders: &[PathBuf]) -> Result<(), Failur
     let is_named = |object, addresses: &[u64]| addresses.iter().all(|address| named.contains(&(object, *address)));
     if !wanted.iter().all(|question| is_named(question.object, &question.addresses)) {
         let namer = vec![layout::find()?.command.into_os_string(), NAMING_SERVER.into()];
-        let names = Unnamed::of(recording, &files, None).name(recording, &namer, |_| {});
+        let names = Unnamed::of(recording, &files, None).in_folders(folders).name(recording, &namer, |_| {});
         recording.notes.extend(names.notes);
         known = both(known, names.symbols);
     }

@@ -74,6 +74,42 @@ fn inlined_functions_and_lines_are_those_of_addr2line() {
     assert!(rows.iter().any(|row| row.function.contains("qsort") || row.function.contains("msort")), "{rows:#?}");
 }
 
+/// Split, and compressed: as addr2line has it of the plain form.
+#[test]
+fn every_form_of_debug_information_gives_the_same() {
+    let scratch = paths::scratch("symbolize-forms");
+    let built = |name: &str, options: &[&str]| {
+        let folder = scratch.join(name);
+        std::fs::create_dir(&folder).expect("scratch");
+        (compile::with_library(&folder, "symbolize", options), folder)
+    };
+    let own = |program: &Path, folder: &Path| {
+        let rows = run(program, &[], folder).into_iter().filter(|row| row.file.ends_with("symbolize.c"));
+        rows.map(|row| (row.function, row.inlined, row.line)).collect::<Vec<_>>()
+    };
+    let (program, folder) = built("plain", &[]);
+    let plain = own(&program, &folder);
+    assert!(plain.iter().filter(|(_, inlined, line)| *inlined && *line > 0).count() >= 2, "{plain:?}");
+    for (name, options) in [("split-5", ["-gdwarf-5", "-gsplit-dwarf"]), ("split-4", ["-gdwarf-4", "-gsplit-dwarf"])] {
+        let (program, folder) = built(name, &options);
+        assert_eq!(own(&program, &folder), plain, "{name}");
+    }
+    let (program, folder) = built("zstd", &[]);
+    let done = Command::new("objcopy").arg("--compress-debug-sections=zstd").arg(&program).status();
+    assert!(done.expect("objcopy").success());
+    assert_eq!(own(&program, &folder), plain, "zstd");
+    // What is missing is said, with the frames that it concerns.
+    let (program, folder) = built("missing", &["-gsplit-dwarf"]);
+    for file in std::fs::read_dir(&folder).expect("scratch").flatten() {
+        if file.path().extension() == Some("dwo".as_ref()) {
+            std::fs::remove_file(file.path()).expect("removed");
+        }
+    }
+    let rows = run(&program, &[], &folder);
+    let row = named(&rows, "outermost");
+    assert!(row.line == 0 && row.problem.contains("split debug information is missing"), "{row:?}");
+}
+
 #[test]
 fn a_program_without_debug_information_has_names() {
     let scratch = paths::scratch("symbolize-bare");

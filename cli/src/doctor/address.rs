@@ -69,6 +69,7 @@ fn symbol(file: &Path, address: u64) -> Option<Symbol> {
         facts_key: uunwind_core::object_key::key(&elf.headers),
         build_id: elf.build_id,
         files: vec![file.to_path_buf()],
+        folders: Vec::new(),
         addresses: vec![address],
     };
     answer(&question).entries.into_iter().next().filter(|symbol| !symbol.name.is_empty())

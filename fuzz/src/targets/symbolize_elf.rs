@@ -1,7 +1,7 @@
 //! ELF files as reports read them: eight addresses of four bytes, then the file.
 
 use crate::input::Input;
-use uunwind_symbolize::{functions, go, mini_debug, table, Elf};
+use uunwind_symbolize::{debug_info, functions, go, mini_debug, table, Elf};
 
 pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
@@ -18,6 +18,10 @@ pub fn run(data: &[u8]) -> bool {
     let compressed = mini_debug::in_image(file, &addresses).ok().flatten().unwrap_or_default();
     for (address, named) in addresses.iter().zip(symbols).chain(addresses.iter().zip(compressed)) {
         assert!(named.is_none_or(|(start, name)| start <= *address && !name.is_empty()), "{address:#x}");
+    }
+    // The image is its own package, split unit and supplement.
+    if let Ok(found) = debug_info::in_image(file, &addresses) {
+        assert!(found.symbols.len() == addresses.len(), "{} symbols", found.symbols.len());
     }
     Elf::parse(file).is_ok()
 }

@@ -15,15 +15,16 @@ use std::time::{Duration, Instant};
 use uunwind_elf::files;
 
 /// The folder of debug files.
-const ROOT: &str = "/usr/lib/debug";
+pub const ROOT: &str = "/usr/lib/debug";
 /// Most bytes of which a checksum is computed.
 const LIMIT: u64 = 1 << 30;
 /// Longest time for debuginfod's client, which may load the file from a server.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The debug file of an ELF file, if there is one on this machine.
-pub fn find(path: &Path, real: &Path, build_id: &[u8]) -> Option<PathBuf> {
-    find_in(Path::new(ROOT), path, real, build_id)
+/// The debug file of an ELF file, if there is one on this machine. `folders`: searched before the system's.
+pub fn find(path: &Path, real: &Path, build_id: &[u8], folders: &[PathBuf]) -> Option<PathBuf> {
+    let mut roots = folders.iter().map(PathBuf::as_path).chain([Path::new(ROOT)]);
+    roots.find_map(|root| find_in(root, path, real, build_id))
 }
 
 /// The same under another folder. `real`: where the file lies, if `path` is a descriptor.
@@ -43,13 +44,14 @@ fn find_in(root: &Path, path: &Path, real: &Path, build_id: &[u8]) -> Option<Pat
     })
 }
 
-fn by_build_id(root: &Path, build_id: &[u8]) -> Option<PathBuf> {
+/// The path of a debug file below a folder of such files.
+pub fn by_build_id(root: &Path, build_id: &[u8]) -> Option<PathBuf> {
     let (first, rest) = build_id.split_first().filter(|(_, rest)| !rest.is_empty())?;
     Some(root.join(".build-id").join(hex(&[*first])).join(format!("{}.debug", hex(rest))))
 }
 
 /// Whether a file has this build-id: the section's, for a debug file's segments may lie anywhere.
-fn has_id(path: &Path, build_id: &[u8]) -> bool {
+pub fn has_id(path: &Path, build_id: &[u8]) -> bool {
     let Ok(file) = files::open(path) else { return false };
     let cache = ReadCache::new(file);
     let Ok(elf) = object::File::parse(&cache) else { return false };
@@ -224,7 +226,7 @@ mod tests {
         let line = nm.lines().find(|line| line.ends_with(" t _int_malloc")).expect("a local function");
         let address = u64::from_str_radix(line.split(' ').next().expect("an address"), 16).expect("hexadecimal");
         let files = [folder.join("libc.so.6")];
-        let mapped = crate::Mapped { build_id: &id, headers_key: 0, files: &files };
+        let mapped = crate::Mapped { build_id: &id, headers_key: 0, files: &files, folders: &[] };
         let answer = crate::look_up(&mapped, &[address], &[]).expect("an answer");
         let symbol = answer.symbols.first().expect("a symbol");
         assert!(symbol.name == "_int_malloc" && symbol.file.ends_with("malloc.c") && symbol.line > 0, "{symbol:?}");
@@ -241,7 +243,7 @@ mod tests {
             let program = folder.join("a");
             let id = Elf::read(&program).expect("ELF").build_id;
             let files = [program];
-            let mapped = crate::Mapped { build_id: &id, headers_key: 0, files: &files };
+            let mapped = crate::Mapped { build_id: &id, headers_key: 0, files: &files, folders: &[] };
             let named = || {
                 let answer = crate::look_up(&mapped, &[address], &[]).expect("an answer");
                 let symbol = answer.symbols.first().expect("a symbol").clone();

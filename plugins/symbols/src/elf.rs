@@ -1,12 +1,9 @@
-//! What is verified of an ELF file before its symbols are used: that it is the file that was mapped.
+//! What identifies an ELF file, by which it is verified to be the file that was mapped.
 
-use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use object::read::elf::{FileHeader, ProgramHeader};
 use object::{elf, Endianness, Object, ReadCache, ReadRef};
 use std::path::Path;
 use uunwind_elf::files;
-
-/// Largest decompressed debug information that is used, in bytes.
-const DEBUG_LIMIT: u64 = 2 << 30;
 
 /// What identifies an ELF file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,37 +42,10 @@ impl Elf {
     }
 }
 
-/// Whether the debug information of a file may be used. The error says why not: by its own headers, it would take too
-/// much memory once it is decompressed.
-pub fn debug_information(path: &Path) -> Result<(), String> {
-    let Ok(file) = files::open(path) else { return Ok(()) };
-    let size = decompressed(&ReadCache::new(file)).unwrap_or(0);
-    if size > DEBUG_LIMIT {
-        return Err(format!(
-            "its debug information takes {size} bytes once it is decompressed, and at most {DEBUG_LIMIT} are used: its functions \
-             are named without lines"
-        ));
-    }
-    Ok(())
-}
-
 /// Whether a file has debug information of its own. Any bytes may be passed.
 pub fn has_debug_information(path: &Path) -> bool {
     let Ok(file) = files::open(path) else { return false };
     let cache = ReadCache::new(file);
     let Ok(elf) = object::File::parse(&cache) else { return false };
     [".debug_info", ".zdebug_info"].iter().any(|name| elf.section_by_name(name).is_some())
-}
-
-/// The sum of the decompressed sizes that all compressed sections declare. Any bytes may be passed.
-fn decompressed<'data, R: ReadRef<'data>>(data: R) -> object::Result<u64> {
-    let header = elf::FileHeader64::<Endianness>::parse(data)?;
-    let endian = header.endian()?;
-    let mut size = 0u64;
-    for section in header.sections(endian, data)?.iter() {
-        if let Some((header, ..)) = section.compression(endian, data)? {
-            size = size.saturating_add(header.ch_size.get(endian));
-        }
-    }
-    Ok(size)
 }

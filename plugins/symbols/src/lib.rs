@@ -5,18 +5,18 @@
 //! table      symbol tables
 //! plt, go    stubs of the procedure linkage table; Go's own table of functions
 //! functions  where functions without a name begin: the index of .eh_frame
-//! elf        what identifies a file; whether its debug information may be used
+//! elf        what identifies a file
 //! mini_debug symbols that a file has in compressed form
 //! debug_file separate files with debug information and symbols
+//! debug_info lines and inlined functions
 //! demangle   C++ and Rust names
 //! compiled   functions of other languages that were compiled through C
 //! ```
-//!
-//! Lines and inlined functions come from DWARF, by blazesym.
 #![forbid(unsafe_code)]
 
 mod compiled;
 mod debug_file;
+pub mod debug_info;
 pub mod demangle;
 mod elf;
 pub mod functions;
@@ -28,8 +28,8 @@ pub mod table;
 pub use self::demangle::demangle;
 pub use elf::Elf;
 
-use blazesym::symbolize::source::{self, Source};
-use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolizer};
+use debug_info::companions::Main;
+use debug_info::{Found, Source};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use uunwind_language::Half;
@@ -43,6 +43,8 @@ pub struct Mapped<'a> {
     pub headers_key: u64,
     /// Where its file may be found, best first.
     pub files: &'a [PathBuf],
+    /// Folders with separate debug information, besides the system's.
+    pub folders: &'a [PathBuf],
 }
 
 /// What was found about an address.
@@ -160,26 +162,39 @@ fn read(object: &Mapped<'_>, path: &Path, addresses: &[u64]) -> Result<Read, Str
         let found = catch_unwind(|| table::names(separate, addresses)).unwrap_or(Ok(Vec::new())).unwrap_or_default();
         complete(&mut named, found);
     }
-    let path = separate.as_deref().unwrap_or(path);
-    let remark = elf::debug_information(path).err();
-    // Damaged debug information costs lines and inlined functions; the symbol table is still good.
-    let debug = catch_unwind(AssertUnwindSafe(|| {
-        if remark.is_some() {
-            return Vec::new();
-        }
-        let symbolizer = Symbolizer::builder().enable_auto_reload(false).enable_demangling(false).build();
-        let source = Source::from(source::Elf::new(path));
-        let symbols = symbolizer.symbolize(&source, Input::VirtOffset(addresses)).unwrap_or_default();
-        let lines = symbols.into_iter().map(|symbol| symbol.into_sym().map(described)).collect::<Vec<_>>();
-        lines
-    }));
-    let mut debug = debug.unwrap_or_default().into_iter();
-    let entries = addresses.iter().zip(named).map(|(address, named)| {
+    let (debug, remark) = lines(object, path, separate.as_deref(), addresses);
+    let entries = addresses.iter().zip(named).zip(debug).map(|((address, named), debug)| {
         let empty = Symbol { address: *address, ..Symbol::default() };
-        entry(empty, named, debug.next().flatten())
+        entry(empty, named, debug)
     });
     let entries = entries.collect();
     Ok((entries, separate, remark.or(unusable)))
+}
+
+/// What debug information says of each address, and a remark. Damaged debug information costs lines and inlined
+/// functions; the symbol table is still good.
+fn lines(
+    object: &Mapped<'_>,
+    path: &Path,
+    separate: Option<&Path>,
+    addresses: &[u64],
+) -> (Vec<Option<Symbol>>, Option<String>) {
+    let main = separate.unwrap_or(path);
+    let files = object.files.iter().map(PathBuf::as_path).chain(separate);
+    let canonical: Vec<PathBuf> = files.clone().filter_map(|file| std::fs::canonicalize(file).ok()).collect();
+    let mut paths: Vec<&Path> = files.chain(canonical.iter().map(PathBuf::as_path)).collect();
+    // A descriptor says nothing of the folder in which a file lies.
+    paths.retain(|path| !path.starts_with("/proc/self") && !path.as_os_str().is_empty());
+    let places = Main { paths: &paths, folders: object.folders };
+    let found = catch_unwind(AssertUnwindSafe(|| {
+        debug_info::find(&Source::Path(main.to_owned()), &|wanted| places.candidates(wanted), addresses)
+    }));
+    let found = found.unwrap_or_else(|_| Err("its debug information cannot be read".to_owned()));
+    let Found { symbols, remark } = found.unwrap_or_else(|why| Found {
+        symbols: vec![None; addresses.len()],
+        remark: Some(format!("{why}: its functions are named without lines")),
+    });
+    (symbols, remark)
 }
 
 /// Whether some address has no name.
@@ -208,7 +223,7 @@ fn separate(object: &Mapped<'_>, path: &Path, some_lack_names: bool) -> Option<P
     let real = real_path(object, path);
     let real = std::fs::canonicalize(real).unwrap_or(real.to_owned());
     let ask = || some_lack_names.then(|| debug_file::ask_server(object.build_id)).flatten();
-    debug_file::find(path, &real, object.build_id).or_else(ask)
+    debug_file::find(path, &real, object.build_id, object.folders).or_else(ask)
 }
 
 /// Fills in the names of PLT stubs and of Go's functions, and the beginnings of functions without names. Returns what
@@ -250,18 +265,6 @@ fn unnamed(entries: &mut [Symbol]) -> (Vec<&mut Symbol>, Vec<u64>) {
     (unnamed, addresses)
 }
 
-/// What debug information says about an address, as a symbol without an address.
-fn described(symbol: Sym<'_>) -> Symbol {
-    let (file, line) = place(symbol.code_info.as_deref());
-    let inlined = symbol.inlined.iter().rev().map(|i| {
-        let (file, line) = place(i.code_info.as_ref());
-        Inlined { name: demangle(&i.name), file, line }
-    });
-    // Debug information gives functions a size; without one, the name is that of whichever symbol precedes the address.
-    let name = if symbol.size.is_some() { demangle(&symbol.name) } else { String::new() };
-    Symbol { address: 0, name, start: symbol.addr, file, line, inlined: inlined.collect() }
-}
-
 /// Merges both sources. The symbol table's name is preferred: debug information lacks some, such as that of a function
 /// in two parts.
 fn entry(symbol: Symbol, table: table::Named, debug: Option<Symbol>) -> Symbol {
@@ -272,10 +275,6 @@ fn entry(symbol: Symbol, table: table::Named, debug: Option<Symbol>) -> Symbol {
         None => return symbol,
     };
     Symbol { start, name, file: debug.file, line: debug.line, inlined: debug.inlined, ..symbol }
-}
-
-fn place(info: Option<&CodeInfo<'_>>) -> (String, u32) {
-    info.map_or((String::new(), 0), |i| (i.to_path().to_string_lossy().into_owned(), i.line.unwrap_or(0)))
 }
 
 #[cfg(test)]

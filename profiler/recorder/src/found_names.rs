@@ -4,6 +4,7 @@ use crate::jit::Jit;
 use crate::naming::{self, Progress};
 use std::ffi::OsString;
 use std::fs::File;
+use std::path::PathBuf;
 
 use uunwind_recording::objects::ObjectMap;
 use uunwind_recording::{CodeLine, JitNames, Recording, Symbols, Writer};
@@ -36,6 +37,12 @@ impl Unnamed {
         let questions = questions(recording, &mut map, files);
         let jit = jit.map(|jit| jit.names(recording, &mut map)).unwrap_or_default();
         Unnamed { map, questions, jit }
+    }
+
+    /// The same, with folders in which separate debug information may lie, besides the system's.
+    pub fn in_folders(mut self, folders: &[PathBuf]) -> Unnamed {
+        self.questions.iter_mut().for_each(|question| question.folders.extend_from_slice(folders));
+        self
     }
 
     /// Names them, by the command `namer` in a process of its own. Positions in code objects are left to the caller.

@@ -16,6 +16,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uunwind_recorder::found_names::Unnamed;
@@ -79,7 +80,7 @@ pub fn dump(pid: u32, plugins: &mut Plugins, cache: &Cache, namer: &[OsString]) 
     let Some(mut taken) = taken else { return Err(DumpError::NoProcess(pid)) };
     taken.recording.second_mappings = jit.take_second_mappings();
     let process = Process { pid, plugins: plugins.names.clone(), exe: exe(pid), ..Process::default() };
-    let mut dump = finish(taken, process, command(pid), objects, plugins, (Some(namer), Some(&jit)));
+    let mut dump = finish(taken, process, command(pid), objects, plugins, (Some(namer), Some(&jit)), &[]);
     dump.notes.extend(jit.take_notes());
     Ok(dump)
 }
@@ -168,7 +169,7 @@ pub fn dump_core(
     let exe = program.map(|file| file.name.clone()).unwrap_or_default();
     let process = Process { pid: notes.pid, plugins: plugins.names.clone(), exe, ..Process::default() };
     let command = notes.command.split(|byte| *byte == b' ').map(<[u8]>::to_vec).collect();
-    Ok(finish(taken, process, command, objects, plugins, (namer, Some(&jit))))
+    Ok(finish(taken, process, command, objects, plugins, (namer, Some(&jit)), &search.folders))
 }
 
 /// Where libc keeps a thread's id, from the thread pointer on: the word that is the id of most of these threads (their
@@ -244,7 +245,7 @@ pub fn within<T, W>(
     (walked, (late > 0).then_some(note))
 }
 
-/// Names the functions and lines.
+/// Names the functions and lines. `folders`: where separate debug information may lie, besides the system's folder.
 fn finish(
     taken: Taken,
     process: Process,
@@ -252,6 +253,7 @@ fn finish(
     objects: Objects,
     plugins: &mut Plugins,
     (namer, jit): (Option<&[OsString]>, Option<&Jit>),
+    folders: &[PathBuf],
 ) -> Dump {
     let Taken { mut recording, threads, stopped, signal, mut notes } = taken;
     recording.settings = Settings { pid: process.pid, command, ..Settings::default() };
@@ -260,7 +262,11 @@ fn finish(
     recording.objects = objects.recorded();
     if let Some(namer) = namer {
         let unnamed = Unnamed::of(&recording, &|object| objects.files_of(object.start), jit);
-        let names = unnamed.name(&recording, namer, |_| {});
+        let names = unnamed.in_folders(folders).name(&recording, namer, |_| {});
+        notes.extend(names.symbols.unusable.iter().filter_map(|(object, why)| {
+            let path = &recording.objects.get(*object as usize)?.path;
+            Some(format!("{}: {why}", String::from_utf8_lossy(path)))
+        }));
         (recording.symbols, recording.jit) = (Some(names.symbols), names.jit);
         notes.extend(names.notes);
     }

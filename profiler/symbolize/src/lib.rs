@@ -6,7 +6,7 @@ pub mod calls;
 pub mod question;
 
 pub use self::question::{questions, Question};
-pub use uunwind_symbols::{demangle, functions, go, hex, mini_debug, table, Elf};
+pub use uunwind_symbols::{debug_info, demangle, functions, go, hex, mini_debug, table, Elf};
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsStr;
@@ -40,7 +40,12 @@ pub fn symbolize(recording: &Recording, map: &mut ObjectMap, files: &Files<'_>) 
 pub fn answer(question: &Question) -> Symbols {
     let mut symbols = Symbols::default();
     let object = question.object;
-    let mapped = Mapped { build_id: &question.build_id, headers_key: question.facts_key, files: &question.files };
+    let mapped = Mapped {
+        build_id: &question.build_id,
+        headers_key: question.facts_key,
+        files: &question.files,
+        folders: &question.folders,
+    };
     match uunwind_symbols::look_up(&mapped, &question.addresses, uunwind_built_in::HALVES) {
         Ok(answer) => {
             symbols.unusable.extend(answer.remark.map(|why| (object, why)));

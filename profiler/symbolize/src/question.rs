@@ -23,6 +23,8 @@ pub struct Question {
     pub facts_key: u64,
     /// Where its file may be found, best first.
     pub files: Vec<PathBuf>,
+    /// Folders with separate debug information, besides the system's.
+    pub folders: Vec<PathBuf>,
     /// File addresses to look up.
     pub addresses: Vec<u64>,
 }
@@ -37,6 +39,7 @@ pub fn questions(recording: &Recording, map: &mut ObjectMap, files: &Files<'_>) 
             build_id: object.build_id.clone(),
             facts_key: object.facts_key,
             files: files(object),
+            folders: Vec::new(),
             addresses: addresses.into_iter().collect(),
         })
     };
@@ -50,8 +53,10 @@ impl Question {
         out.put_u32(self.object);
         out.put_bytes(&self.build_id);
         out.put_u64(self.facts_key);
-        out.put_u32(self.files.len() as u32);
-        self.files.iter().for_each(|file| out.put_bytes(file.as_os_str().as_bytes()));
+        for paths in [&self.files, &self.folders] {
+            out.put_u32(paths.len() as u32);
+            paths.iter().for_each(|path| out.put_bytes(path.as_os_str().as_bytes()));
+        }
         out.put_u32(self.addresses.len() as u32);
         self.addresses.iter().for_each(|address| out.put_u64(*address));
         out
@@ -61,12 +66,14 @@ impl Question {
     pub fn decode(bytes: &[u8]) -> Option<Question> {
         let read = |r: &mut Reader<'_>| -> Result<Question, Malformed> {
             let (object, build_id, facts_key) = (r.u32("object")?, r.bytes("build-id")?.to_vec(), r.u64("facts key")?);
-            let count = r.count(4, "number of files")?;
-            let file = |r: &mut Reader<'_>| Ok(PathBuf::from(OsStr::from_bytes(r.bytes("file")?)));
-            let files = (0..count).map(|_| file(r)).collect::<Result<_, _>>()?;
+            let paths = |r: &mut Reader<'_>| {
+                let count = r.count(4, "number of paths")?;
+                (0..count).map(|_| Ok(PathBuf::from(OsStr::from_bytes(r.bytes("path")?)))).collect::<Result<_, _>>()
+            };
+            let (files, folders) = (paths(r)?, paths(r)?);
             let count = r.count(8, "number of addresses")?;
             let addresses = (0..count).map(|_| r.u64("address")).collect::<Result<_, _>>()?;
-            Ok(Question { object, build_id, facts_key, files, addresses })
+            Ok(Question { object, build_id, facts_key, files, folders, addresses })
         };
         let mut reader = Reader::new(bytes);
         read(&mut reader).ok().filter(|_| reader.is_done())
@@ -111,7 +118,8 @@ mod tests {
 
     fn question() -> Question {
         let files = vec![PathBuf::from("/no/such/file"), PathBuf::from("/dev/null")];
-        Question { object: 3, build_id: vec![1, 2, 3], facts_key: 9, files, addresses: vec![5, 0x1000] }
+        let folders = vec![PathBuf::from("/no/such/folder")];
+        Question { object: 3, build_id: vec![1, 2, 3], facts_key: 9, files, folders, addresses: vec![5, 0x1000] }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use uunwind_built_in::HALVES;
 use uunwind_elf::Image;
 use uunwind_language::Finding;
-use uunwind_symbolize::mini_debug;
+use uunwind_symbolize::{debug_info, mini_debug};
 
 /// Functions with frames of many shapes, of compilers and by hand.
 const SHAPES: &str = r#"
@@ -92,6 +92,51 @@ fn mini_debug() -> PathBuf {
     out
 }
 
+/// Programs with an inlined function, in a split unit within the same file, in a package there, and compressed by zstd.
+fn debug_forms() -> Vec<(&'static str, PathBuf)> {
+    let path = |name: &str| scratch().join(name);
+    let source = path("inlined.c");
+    fs::write(&source, INLINED).expect("a source file");
+    let built = |name: &str, options: &[&str]| {
+        let out = path(name);
+        let unstripped = SMALL.iter().filter(|option| **option != "-s").copied();
+        let all = unstripped.chain(["-static", "-fno-asynchronous-unwind-tables"]).chain(options.iter().copied());
+        // No path of this machine stays in it.
+        let map = format!("-ffile-prefix-map={}=.", text(&scratch()));
+        output("gcc", &all.chain([&*map, "-o", name, "inlined.c"]).collect::<Vec<_>>());
+        out
+    };
+    let with_sections_of = |program: &Path, split: &Path, out: &str| {
+        let (file, mut add) = (fs::read(split).expect("an object"), Vec::new());
+        for section in object::File::parse(&*file).expect("an ELF file").sections() {
+            let name = section.name().expect("text").to_owned();
+            if name.ends_with(".dwo") || name.ends_with("_index") {
+                let part = path(&name[1..]);
+                fs::write(&part, section.data().expect("its bytes")).expect("scratch");
+                add.extend(["--add-section".to_owned(), format!("{name}={}", text(&part))]);
+            }
+        }
+        let (out, add) = (path(out), add.iter().map(|word| &**word));
+        output("objcopy", &add.chain([text(program), text(&out)]).collect::<Vec<_>>());
+        out
+    };
+    let (five, four) = (built("five", &["-g", "-gsplit-dwarf"]), built("four", &["-gdwarf-4", "-gsplit-dwarf"]));
+    let package = path("four.dwp");
+    output("dwp", &["-e", text(&four), "-o", text(&package)]);
+    let zstd = built("debug-zstd", &["-g"]);
+    output("objcopy", &["--compress-debug-sections=zstd", text(&zstd)]);
+    vec![
+        ("debug-split", with_sections_of(&five, &path("five-inlined.dwo"), "debug-split")),
+        ("debug-package", with_sections_of(&four, &package, "debug-package")),
+        ("debug-zstd", zstd),
+    ]
+}
+
+/// Calls of an inlined function, at the very beginning.
+const INLINED: &str = "volatile long turns;
+static inline __attribute__((always_inline)) void inner(long n) { turns += n; turns *= n; }
+void _start(void) { inner(turns); inner(turns); for (;;) {} }";
+
 const LIBRARY: &[&str] = &["-shared", "-fPIC"];
 const PROGRAM: &str = "void _start(void) { for (;;) {} }";
 
@@ -115,6 +160,16 @@ pub fn objects() {
     let text = object::File::parse(&*go).expect("an ELF file").section_by_name(".text").expect("code").address();
     let addresses = (0..8u32).flat_map(|n| (text as u32 + n * 7).to_le_bytes());
     seed("symbolize_elf", "go-names", &addresses.chain(go.iter().copied()).collect::<Vec<_>>());
+    for (name, path) in debug_forms() {
+        let file = fs::read(path).expect("an object");
+        let text = object::File::parse(&*file).expect("an ELF file").section_by_name(".text").expect("code").address();
+        let addresses: Vec<u64> = (0..8).map(|n| text + n * 5).collect();
+        let found = debug_info::in_image(&file, &addresses).expect("debug information");
+        let inlined = found.symbols.iter().flatten().filter(|symbol| !symbol.inlined.is_empty()).count();
+        assert!(inlined > 0 && found.remark.is_none(), "{name}: {found:?}");
+        let addresses = addresses.iter().flat_map(|address| (*address as u32).to_le_bytes());
+        seed("symbolize_elf", name, &addresses.chain(file.iter().copied()).collect::<Vec<_>>());
+    }
     for path in &made {
         let bytes = fs::read(path).expect("an object");
         let name = path.file_name().expect("a name").to_str().expect("text");

@@ -176,9 +176,14 @@ pub fn tables() {
 
 /// A question, and an answer.
 pub fn messages() {
-    let files = vec!["/usr/lib/libx.so".into(), "/proc/7/fd/9".into()];
-    let question =
-        Question { object: 3, build_id: vec![0xab; 20], facts_key: 5, files, addresses: vec![0x1000, 0x1234] };
+    let question = Question {
+        object: 3,
+        build_id: vec![0xab; 20],
+        facts_key: 5,
+        files: vec!["/usr/lib/libx.so".into(), "/proc/7/fd/9".into()],
+        folders: vec!["/srv/debug".into()],
+        addresses: vec![0x1000, 0x1234],
+    };
     let inlined = vec![Inlined { name: "inner".to_owned(), file: "x.c".to_owned(), line: 7 }];
     let entry = Symbol { object: 3, address: 0x1000, name: "outer".to_owned(), inlined, ..Symbol::default() };
     // An answer has the object where a question has the length of its build-id.

@@ -11,7 +11,6 @@
 
 mod builder;
 mod cache;
-mod compressed;
 mod go;
 mod layout;
 pub mod private_folder;
@@ -21,5 +20,5 @@ mod special;
 
 pub use builder::{build, NoTable, Source};
 pub use cache::{user_folder, Cache, Cached, Name};
-pub use compressed::Unread;
 pub use sections::{debug_frame, of_image};
+pub use uunwind_elf::compressed::Unread;

@@ -1,14 +1,16 @@
 //! Where an ELF file keeps its call frame information.
 
 use super::builder::{build, NoTable, Source};
-use super::compressed::{self, Unread};
 use super::go;
 use object::elf::{PF_X, PT_GNU_EH_FRAME, PT_LOAD, SHF_COMPRESSED, SHT_NOBITS};
 use sha2::{Digest, Sha256};
+use uunwind_elf::compressed::{self, Unread};
 use uunwind_elf::{Image, Section};
 
 /// Bytes of code that are read at once for a digest.
 const PART: usize = 1 << 20;
+/// Most bytes of a section that are decompressed. The Linux kernel's `.debug_frame` takes some 10 MiB.
+const MOST: u64 = 64 << 20;
 
 /// All that the table of an ELF file is built of.
 pub struct Inputs<'a> {
@@ -99,7 +101,7 @@ pub fn debug_frame(image: &Image) -> Option<Result<(u64, Vec<u8>), Unread>> {
         None => {
             let section = stored(image, b".zdebug_frame")?;
             let bytes = image.read_file(section.offset, section.size).ok_or(Unread::Cut);
-            (section, bytes.and_then(|bytes| compressed::old_section(&bytes)))
+            (section, bytes.and_then(|bytes| compressed::old_section(&bytes, MOST)))
         }
     };
     Some(read.map(|bytes| (section.address, bytes)))
@@ -119,7 +121,7 @@ fn stored(image: &Image, name: &[u8]) -> Option<Section> {
 fn content(image: &Image, section: &Section) -> Result<Vec<u8>, Unread> {
     let bytes = image.read_file(section.offset, section.size).ok_or(Unread::Cut)?;
     if section.flags & u64::from(SHF_COMPRESSED) != 0 {
-        return compressed::section(&bytes);
+        return compressed::section(&bytes, MOST);
     }
     Ok(bytes)
 }

@@ -422,14 +422,13 @@ fn processes(recording: &Recording, style: Style, out: &mut String) {
     let _ = writeln!(out, "  plugins    {list}");
 }
 
-/// Objects whose functions could not be named, if a frame of theirs is in a stack.
+/// Objects whose functions could not be named, or not with all of their lines, if a frame of theirs is in a stack.
 fn names(recording: &Recording, profile: &Profile, unusable: &[(u32, String)], out: &mut String) {
     let used: BTreeSet<u32> = profile.lines.iter().filter_map(|l| l.object).collect();
     for (object, why) in unusable.iter().filter(|(o, _)| used.contains(o)) {
         let Some(o) = recording.objects.get(*object as usize) else { continue };
         let path = String::from_utf8_lossy(&o.path);
         let path = if path.is_empty() { "an object without a path".into() } else { path };
-        let _ =
-            writeln!(out, "  no names   for {}: {}", crate::formats::printable(&path), crate::formats::printable(why));
+        let _ = writeln!(out, "  names      {}: {}", crate::formats::printable(&path), crate::formats::printable(why));
     }
 }

@@ -1,12 +1,10 @@
 //! Compressed sections. What they claim to hold is believed only as far as their compressed bytes can hold it, and up
-//! to [`MOST`] bytes.
+//! to a limit.
 
 use object::elf::{CompressionHeader64, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD};
 use object::{pod, LittleEndian};
 use std::io::Read;
 
-/// Most bytes that are decompressed. The Linux kernel's `.debug_frame` takes some 10 MiB.
-pub const MOST: u64 = 64 << 20;
 /// The most that zlib can make of a byte.
 const ZLIB_RATIO: u64 = 1032;
 /// The most that zstd can: a block of 4 bytes stands for 128 KiB.
@@ -21,54 +19,56 @@ pub enum Unread {
     /// Compressed in a way that is not known: the number of it (`ch_type`).
     #[error("compressed by method {0}; 1, zlib, and 2, zstd, are known (objcopy --decompress-debug-sections)")]
     Kind(u32),
-    /// The size in bytes that it declares.
-    #[error("compressed, and says that it holds {0} bytes; at most {MOST} are read")]
-    Large(u64),
+    /// The size in bytes that it declares, and the limit.
+    #[error("compressed, and says that it holds {0} bytes; at most {1} are read")]
+    Large(u64, u64),
     /// It does not hold what it says.
     #[error("compressed, and damaged")]
     Damaged,
 }
 
-/// The content of a compressed section (gABI, "Section Compression"): `Elf64_Chdr`, then a stream.
-pub fn section(bytes: &[u8]) -> Result<Vec<u8>, Unread> {
+/// The content of a compressed section (gABI, "Section Compression"): `Elf64_Chdr`, then a stream. At most `most` bytes.
+pub fn section(bytes: &[u8], most: u64) -> Result<Vec<u8>, Unread> {
     type Header = CompressionHeader64<LittleEndian>;
     let (header, stream) = pod::from_bytes::<Header>(bytes).map_err(|()| Unread::Damaged)?;
     let size = header.ch_size.get(LittleEndian);
     match header.ch_type.get(LittleEndian) {
-        ELFCOMPRESS_ZLIB => zlib(stream, size),
+        ELFCOMPRESS_ZLIB => zlib(stream, size, most),
         ELFCOMPRESS_ZSTD => {
             let decoder = |stream| ruzstd::decoding::StreamingDecoder::new(stream).map_err(|_| Unread::Damaged);
-            content(stream, size, ZSTD_RATIO, decoder)
+            content(stream, (size, most), ZSTD_RATIO, decoder)
         }
         kind => Err(Unread::Kind(kind)),
     }
 }
 
 /// The content of a section named `.zdebug_*`, as GNU tools wrote it before the gABI knew of such: "ZLIB", the size,
-/// big-endian; then a zlib stream.
-pub fn old_section(bytes: &[u8]) -> Result<Vec<u8>, Unread> {
+/// big-endian; then a zlib stream. At most `most` bytes.
+pub fn old_section(bytes: &[u8], most: u64) -> Result<Vec<u8>, Unread> {
     let (size, stream) = bytes.strip_prefix(b"ZLIB").and_then(<[u8]>::split_first_chunk).ok_or(Unread::Damaged)?;
-    zlib(stream, u64::from_be_bytes(*size))
+    zlib(stream, u64::from_be_bytes(*size), most)
 }
 
-fn zlib(stream: &[u8], size: u64) -> Result<Vec<u8>, Unread> {
-    content(stream, size, ZLIB_RATIO, |stream| Ok(flate2::read::ZlibDecoder::new(stream)))
+fn zlib(stream: &[u8], size: u64, most: u64) -> Result<Vec<u8>, Unread> {
+    content(stream, (size, most), ZLIB_RATIO, |stream| Ok(flate2::read::ZlibDecoder::new(stream)))
 }
 
-/// What a stream holds, which must be of this size.
+/// What a stream holds, which must be of this size, and no larger than the limit.
 fn content<'a, R: Read>(
     stream: &'a [u8],
-    size: u64,
+    (size, most): (u64, u64),
     ratio: u64,
     decoder: impl FnOnce(&'a [u8]) -> Result<R, Unread>,
 ) -> Result<Vec<u8>, Unread> {
-    if size > MOST {
-        return Err(Unread::Large(size));
+    if size > most {
+        return Err(Unread::Large(size, most));
     }
     if size > ratio * stream.len() as u64 {
         return Err(Unread::Damaged);
     }
     let mut content = Vec::new();
+    // Where memory is short, that is an error, and no abort.
+    content.try_reserve_exact(size as usize).map_err(|_| Unread::Large(size, most))?;
     decoder(stream)?.take(size).read_to_end(&mut content).map_err(|_| Unread::Damaged)?;
     if content.len() as u64 == size {
         Ok(content)
@@ -80,6 +80,12 @@ fn content<'a, R: Read>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MOST: u64 = 64 << 20;
+
+    fn section(bytes: &[u8]) -> Result<Vec<u8>, Unread> {
+        super::section(bytes, MOST)
+    }
 
     fn with_header(kind: u32, size: u64, stream: &[u8]) -> Vec<u8> {
         [&kind.to_le_bytes()[..], &[0; 4], &size.to_le_bytes(), &8u64.to_le_bytes(), stream].concat()
@@ -113,10 +119,10 @@ mod tests {
         // A bomb: 64 MiB and one block more, in 2 KiB.
         let (size, stream) = repeated(7, 513);
         assert!(stream.len() < 4096);
-        assert_eq!(section(&with_header(ELFCOMPRESS_ZSTD, size, &stream)), Err(Unread::Large(size)));
+        assert_eq!(section(&with_header(ELFCOMPRESS_ZSTD, size, &stream)), Err(Unread::Large(size, MOST)));
         assert_eq!(section(&with_header(ELFCOMPRESS_ZSTD, MOST, &stream[..1000])), Err(Unread::Damaged));
-        let old = |size: u64, stream: &[u8]| old_section(&[b"ZLIB", &size.to_be_bytes()[..], stream].concat());
-        assert_eq!(old(1 << 40, &stream), Err(Unread::Large(1 << 40)));
+        let old = |size: u64, stream: &[u8]| old_section(&[b"ZLIB", &size.to_be_bytes()[..], stream].concat(), MOST);
+        assert_eq!(old(1 << 40, &stream), Err(Unread::Large(1 << 40, MOST)));
         assert_eq!(old(5, b"hello"), Err(Unread::Damaged));
     }
 }
