@@ -441,3 +441,61 @@ fn main() {
         std::fs::remove_dir_all(folder).expect("cleaned");
     }
 }
+
+/// A crafted file: functions inlined into each other a hundred thousand times, which no stack has room for.
+#[test]
+fn deep_nesting_costs_lines_and_nothing_else() {
+    for (levels, whole) in [(100u32, true), (100_000, false)] {
+        let folder = folder(&format!("deep-{levels}"));
+        let source = format!(
+            "
+        .text
+        .globl  _start
+        .type   _start, @function
+_start: .skip   16, 0x90
+end:    .size   _start, . - _start
+        .section .debug_abbrev, \"\", @progbits
+        .uleb128 1, 0x11
+        .byte   1
+        .uleb128 0x11, 0x01, 0x12, 0x01, 0, 0
+        .uleb128 2, 0x2e
+        .byte   1
+        .uleb128 0x03, 0x08, 0x11, 0x01, 0x12, 0x01, 0, 0
+        .uleb128 3, 0x1d
+        .byte   1
+        .uleb128 0x03, 0x08, 0x11, 0x01, 0x12, 0x01, 0, 0
+        .byte   0
+        .section .debug_info, \"\", @progbits
+        .long   last - first
+first:  .short  4
+        .long   .debug_abbrev
+        .byte   8
+        .uleb128 1
+        .quad   _start, end
+        .uleb128 2
+        .asciz  \"_start\"
+        .quad   _start, end
+        .rept   {levels}
+        .uleb128 3
+        .asciz  \"inner\"
+        .quad   _start, end
+        .endr
+        .skip   {levels} + 2, 0
+last:
+"
+        );
+        std::fs::write(folder.join("deep.s"), source).expect("source");
+        run(&folder, "gcc -nostdlib -static -Wl,--build-id -o deep deep.s");
+        let nm = output(Command::new("nm").arg("-S").arg(folder.join("deep")));
+        let (start, _) = function(&nm, "_start");
+        let (found, remark) = ours(&question(&folder.join("deep"), &[start + 3]));
+        let (name, ..) = found[0].last().expect("a function");
+        assert_eq!(name, "_start");
+        if whole {
+            assert_eq!((found[0].len(), &*remark), (levels as usize + 1, ""));
+        } else {
+            assert!(found[0].len() == 1 && remark.contains("levels of inlined functions"), "{remark}");
+        }
+        std::fs::remove_dir_all(folder).expect("cleaned");
+    }
+}

@@ -4,9 +4,11 @@
 //! sections   the sections of files, decompressed, within a limit
 //! split      skeletons, and the files with what they lack
 //! companions where these files, and dwz's, may lie
+//! nesting    how deep functions are inlined
 //! ```
 
 pub mod companions;
+mod nesting;
 mod sections;
 mod split;
 
@@ -75,6 +77,9 @@ pub fn find<'b>(
         }
     }
     dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+    let mut sorted = addresses.to_vec();
+    sorted.sort_unstable();
+    nesting::check(&dwarf, &sorted)?;
     let damaged = |error: gimli::Error| format!("its debug information is damaged: {error}");
     let context = Context::from_dwarf(dwarf).map_err(damaged)?;
     let split = Split::new(&store, companions);

@@ -4,7 +4,7 @@
 //! id. Any bytes may be passed.
 
 use super::sections::{Bytes, Sections, Source, Store};
-use super::Wanted;
+use super::{nesting, Wanted};
 use addr2line::SplitDwarfLoad;
 use gimli::{DebugInfo, Dwarf, DwarfPackage, DwoId, EndianSlice, LittleEndian, Reader, Section, SectionId, UnitType};
 use std::cell::{OnceCell, RefCell};
@@ -73,13 +73,13 @@ impl<'s, 'b, 'c> Split<'s, 'b, 'c> {
     /// For people: what was not found. `None`: nothing is missing.
     pub fn remark(&self) -> Option<String> {
         let lost = self.lost.borrow();
-        let mut missed = lost.values().filter(|lost| lost.is_missed);
-        let Lost { name, why, .. } = missed.next()?;
+        let missed: Vec<&Lost> = lost.values().filter(|lost| lost.is_missed).collect();
+        let Lost { name, why, .. } = missed.iter().min_by_key(|lost| &lost.name)?;
         Some(format!(
             "split debug information is missing, of {} source files ({name}: {why}): their functions have names, but no \
              lines and no inlined functions. Keep the .dwo files where they were made or beside it, or a package of \
              them (llvm-dwp or dwp), named as it is with .dwp appended",
-            missed.count() + 1
+            missed.len()
         ))
     }
 
@@ -115,7 +115,7 @@ impl<'s, 'b, 'c> Split<'s, 'b, 'c> {
             return Err("it has no split debug information".to_owned());
         }
         let dwarf = file.dwarf(self.store, SectionId::dwo_name)?;
-        first(dwarf, wanted).ok_or_else(|| "it is of another build".to_owned())
+        first(dwarf, wanted)
     }
 }
 
@@ -126,24 +126,27 @@ fn packed<'s>(
 ) -> Result<Dwarf<Bytes<'s>>, String> {
     let found = package.find_cu(wanted.dwo_id, &wanted.parent).map_err(|error| format!("it is damaged: {error}"))?;
     let dwarf = found.ok_or("it is of another build")?;
-    first(dwarf, wanted).ok_or_else(|| "it is damaged".to_owned())
+    first(dwarf, wanted)
 }
 
 /// Sections whose first unit is the one with the id that is wanted: type units may precede it, and link-time
 /// optimization places several beside each other.
-fn first<'s>(mut dwarf: Dwarf<Bytes<'s>>, wanted: &SplitDwarfLoad<Bytes<'s>>) -> Option<Dwarf<Bytes<'s>>> {
+fn first<'s>(mut dwarf: Dwarf<Bytes<'s>>, wanted: &SplitDwarfLoad<Bytes<'s>>) -> Result<Dwarf<Bytes<'s>>, String> {
+    let damaged = |error: gimli::Error| format!("it is damaged: {error}");
     dwarf.make_dwo(&wanted.parent);
     let mut units = dwarf.units();
-    while let Some(header) = units.next().ok()? {
-        let at = header.debug_info_offset()?.0;
+    while let Some(header) = units.next().map_err(damaged)? {
         let is_type = matches!(header.type_(), UnitType::Type { .. } | UnitType::SplitType { .. });
-        if is_type || dwarf.unit(header).ok()?.dwo_id != Some(wanted.dwo_id) {
+        let Some(at) = header.debug_info_offset().filter(|_| !is_type) else { continue };
+        let unit = dwarf.unit(header).map_err(damaged)?;
+        if unit.dwo_id != Some(wanted.dwo_id) {
             continue;
         }
+        nesting::check_unit(unit.unit_ref(&dwarf))?;
         let mut info = *dwarf.debug_info.reader();
-        info.skip(at).ok()?;
+        info.skip(at.0).map_err(damaged)?;
         dwarf.debug_info = DebugInfo::from(info);
-        return Some(dwarf);
+        return Ok(dwarf);
     }
-    None
+    Err("it is of another build".to_owned())
 }
