@@ -47,6 +47,8 @@ mod first_tick;
 mod handler;
 pub mod injected;
 mod late;
+#[cfg(not(feature = "no-entry-points"))]
+mod openings;
 mod plugins;
 mod process;
 mod real;

@@ -37,6 +37,7 @@ pub mod inherited;
 pub mod jit;
 pub mod kernel;
 pub mod lines;
+pub mod listener;
 pub mod machine;
 mod map_files;
 pub mod naming;

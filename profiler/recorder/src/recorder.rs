@@ -7,6 +7,7 @@ use crate::drain::Drain;
 use crate::facts::FactsPublisher;
 use crate::found_names::Unnamed;
 use crate::kernel::clock::KernelClock;
+use crate::listener::Waker;
 use crate::machine;
 use crate::naming::Progress;
 use crate::objects::Objects;
@@ -102,6 +103,8 @@ pub fn record_with(
         objects.analyse_path(path, &mut facts);
     }
     objects.finish_with_plugins(&mut facts);
+    let waker = Waker::new().map_err(|e| RecordError::Setup("make an eventfd", e))?;
+    objects.listen(&session, &facts, &waker);
     if let Some(signal) = interrupted() {
         return Err(RecordError::Interrupted(signal));
     }
@@ -142,6 +145,7 @@ pub fn record_with(
     let mut running = Running {
         child,
         drain,
+        waker,
         safe,
         path,
         older,
@@ -237,6 +241,7 @@ fn settings(config: &Config, flags: u32, pid: u32) -> Settings {
 pub struct Running {
     child: Child,
     drain: Drain,
+    waker: Waker,
     safe: SafePaths,
     path: PathBuf,
     /// The file that had this path before.
@@ -300,11 +305,15 @@ impl Running {
             }
             self.snapshot_made(false, event);
             let interval = if pass.fullest > BUSY { QUICK } else { INTERVAL };
-            let child = self.child.poll_fd();
-            let ready = wait(child.into_iter().chain(self.drain.poll_fds()), interval);
-            let (of_child, others) = ready.split_at(usize::from(child.is_some()));
-            may_have_ended = of_child.iter().all(|ready| *ready);
-            dead = others.iter().any(|ready| *ready);
+            let mut fds: Vec<_> = self.child.poll_fd().into_iter().collect();
+            let of_child = fds.len();
+            fds.extend(self.drain.poll_fds());
+            let of_processes = fds.len() - of_child;
+            fds.extend(self.drain.objects.poll_fds().chain([self.waker.poll_fd()]));
+            let ready = wait(fds, interval);
+            self.waker.is_woken();
+            may_have_ended = ready.iter().take(of_child).all(|ready| *ready);
+            dead = ready.iter().skip(of_child).take(of_processes).any(|ready| *ready);
         }
     }
 
