@@ -194,8 +194,11 @@ impl Shown {
     fn recording(&mut self, arguments: &Arguments, samples: u64) {
         // The time first: this is called a hundred times a second.
         let is_due = |begun: &Instant| self.recording.unwrap_or(*begun).elapsed() >= Self::SECOND;
-        let Some(begun) = self.begun.filter(|begun| is_due(begun) && terminal::has_a_free_line()) else { return };
+        let Some(begun) = self.begun.filter(is_due) else { return };
         self.recording = Some(Instant::now());
+        if !terminal::has_a_free_line() {
+            return;
+        }
         let of = arguments.duration.map_or(String::new(), |duration| format!(" of {}", duration.as_secs()));
         terminal::pass(&format!("{}{of} s, {samples} samples", begun.elapsed().as_secs()));
     }

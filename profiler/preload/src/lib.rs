@@ -47,7 +47,6 @@ mod first_tick;
 mod handler;
 pub mod injected;
 mod late;
-#[cfg(not(feature = "no-entry-points"))]
 mod openings;
 mod plugins;
 mod process;

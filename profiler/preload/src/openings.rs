@@ -11,6 +11,7 @@ use uunwind_ring::openings::{Openings, PATH_BYTES};
 ///
 /// # Safety
 /// `file` must be 0 or the address of a NUL-terminated string.
+#[cfg(not(feature = "no-entry-points"))]
 pub unsafe fn announce(file: usize) {
     let (Some(process), Some(block)) = (process::process(), process::block()) else { return };
     if file == 0 || !process::is_own() || process.facts.is_over() {
@@ -24,6 +25,15 @@ pub unsafe fn announce(file: usize) {
     if path.contains(&b'/') {
         // SAFETY: the session stays mapped.
         unsafe { Openings::at(process.session.first_page()) }.put(block.pid, path);
+        ring(process);
+    }
+}
+
+/// Wakes the recorder if it rests: a process or a thread has begun. Not for handlers.
+pub fn begun(process: &Process) {
+    // The block's state was stored before, and the recorder looks at it after it has said that it rests.
+    core::sync::atomic::fence(Ordering::SeqCst);
+    if process.session.header().resting.load(Ordering::SeqCst) != 0 {
         ring(process);
     }
 }

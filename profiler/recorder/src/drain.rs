@@ -60,6 +60,8 @@ pub struct Drain {
     threads: u32,
     /// The recording ends: freed blocks are not given back to targets.
     closing: bool,
+    /// The recorder rests.
+    rests: bool,
     /// Number of samples written.
     pub samples: u64,
     /// Samples what threads use before they are sampled themselves, if that is wanted.
@@ -79,6 +81,8 @@ pub struct Drain {
 pub struct Pass {
     /// The fullest ring, in percent.
     pub fullest: u64,
+    /// A process or a thread has begun or ended, or written something.
+    pub has_found: bool,
 }
 
 impl Drain {
@@ -105,6 +109,7 @@ impl Drain {
             compared: 0,
             threads: 0,
             closing: false,
+            rests: false,
             samples: 0,
             starts: None,
             watcher: None,
@@ -135,19 +140,22 @@ impl Drain {
             }
             if !matches!(self.uses.get(block), Some(Some(_))) {
                 self.adopt(block, state);
+                pass.has_found = true;
             }
             if let Some(Some(Use::Thread(_))) = self.uses.get(block) {
                 self.drain(block, &mut pass);
                 if state == ENDED_THREAD {
                     self.finish_thread(block);
+                    pass.has_found = true;
                 }
             }
         }
         for block in gone.into_iter().chain(self.superseded()) {
             self.finish(block);
+            pass.has_found = true;
         }
         self.watch();
-        if self.survey.is_due() {
+        if self.survey.is_due(self.rests) {
             self.survey.look(&recorded(&self.uses));
         }
         if let Some(maps) = self.code_maps.as_mut().filter(|maps| maps.is_due()) {
@@ -159,13 +167,28 @@ impl Drain {
             maps.end();
         }
         self.objects.poll(&mut self.facts);
-        self.jit.look();
+        // Code that was made since the last look has run for less than a tick.
+        if !self.rests {
+            self.jit.look();
+        }
         self.writer.second_mappings(&self.jit.take_second_mappings());
         self.language_names();
         for note in self.objects.take_notes().into_iter().chain(self.jit.take_notes()) {
             self.writer.note(&note);
         }
         pass
+    }
+
+    /// Whether passes may follow each other slowly while nothing happens: nothing but the rings, and what becomes readable,
+    /// brings samples.
+    pub fn may_rest(&self) -> bool {
+        self.watcher.is_none() && self.clock.is_none() && self.code_maps.is_none()
+    }
+
+    /// From now on, until the next call, the recorder rests or does not.
+    pub fn rest(&mut self, rests: bool) {
+        self.rests = rests;
+        self.session.set_resting(rests);
     }
 
     /// Takes what was seen of threads that wait.
@@ -358,6 +381,7 @@ impl Drain {
         let event = thread.stitch.as_ref().map_or(0, |stitch| stitch.event().fullness());
         let (thread, process_block) = (thread.index, thread.process_block);
         pass.fullest = pass.fullest.max(drained.bytes * 100 / RING_BYTES as u64).max(event);
+        pass.has_found |= drained.bytes > 0;
         let mut damaged = drained.damaged_records;
         let mut budget = FRAMES;
         for record in drained.records {

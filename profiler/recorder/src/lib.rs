@@ -45,6 +45,7 @@ pub mod objects;
 pub mod output;
 pub mod recorder;
 pub mod records;
+pub mod rest;
 pub mod ring_reader;
 pub mod safe_path;
 pub mod samples;

@@ -12,6 +12,7 @@ use crate::machine;
 use crate::naming::Progress;
 use crate::objects::Objects;
 use crate::output::{default_name, settle, Older, OutputFile};
+use crate::rest::Rest;
 use crate::safe_path::SafePaths;
 use crate::session::Session;
 use crate::snapshot::{Now, Snapshots};
@@ -39,6 +40,8 @@ use uunwind_tables_build::Cache;
 const INTERVAL: u32 = 10;
 /// Time between passes while rings fill quickly, in ms.
 const QUICK: u32 = 4;
+/// The same while the recorder rests, in ms: in this time all that it does not wait for is looked at.
+const RESTING: u32 = 1000;
 /// Fill level of a ring, in percent, above which passes follow each other quickly.
 const BUSY: u64 = 25;
 /// Time between checks for processes and threads that are gone.
@@ -276,6 +279,7 @@ impl Running {
         let mut dead = false;
         // Without a descriptor that says so, the program may have ended at any time.
         let mut may_have_ended = true;
+        let mut rest = Rest::new(self.waker.clone());
         loop {
             if take_term() {
                 self.child.terminate();
@@ -304,14 +308,21 @@ impl Running {
                 self.snapshot();
             }
             self.snapshot_made(false, event);
-            let interval = if pass.fullest > BUSY { QUICK } else { INTERVAL };
+            let begins = rest.note(pass.has_found || !self.drain.may_rest(), self.drain.alive().map(|(pid, _)| pid));
+            self.drain.rest(rest.is_on());
+            let left = duration.map_or(u128::MAX, |d| d.saturating_sub(begin.elapsed()).as_millis().max(1));
+            let interval = match pass.fullest > BUSY {
+                _ if begins => 0,
+                _ if rest.is_on() => RESTING.min(u32::try_from(left).unwrap_or(u32::MAX)),
+                true => QUICK,
+                false => INTERVAL,
+            };
             let mut fds: Vec<_> = self.child.poll_fd().into_iter().collect();
             let of_child = fds.len();
             fds.extend(self.drain.poll_fds());
             let of_processes = fds.len() - of_child;
             fds.extend(self.drain.objects.poll_fds().chain([self.waker.poll_fd()]));
             let ready = wait(fds, interval);
-            self.waker.is_woken();
             may_have_ended = ready.iter().take(of_child).all(|ready| *ready);
             dead = ready.iter().skip(of_child).take(of_processes).any(|ready| *ready);
         }

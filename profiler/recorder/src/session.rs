@@ -173,6 +173,7 @@ impl Session {
             claim_hint: AtomicU32::new(0),
             bell: AtomicU32::new(0),
             openings: AtomicU32::new(0),
+            resting: AtomicU32::new(0),
         };
         // SAFETY: the header lies inside the mapping, which is page-aligned, and no other process has it mapped yet.
         unsafe { header.cast::<SessionHeader>().write(value) };
@@ -193,6 +194,13 @@ impl Session {
     pub fn header(&self) -> &SessionHeader {
         // SAFETY: the mapping is larger than the header and page-aligned; any bytes are a valid header.
         unsafe { &*self.memory.base.cast::<SessionHeader>() }
+    }
+
+    /// Says whether processes ring the bell when they, or threads, begin. A pass after this call finds those that have
+    /// begun before and did not ring.
+    pub fn set_resting(&self, rests: bool) {
+        self.header().resting.store(u32::from(rests), Ordering::SeqCst);
+        std::sync::atomic::fence(Ordering::SeqCst);
     }
 
     /// The session version of a target that could not record because its version differs from [`SESSION_VERSION`].

@@ -87,6 +87,8 @@ pub struct SessionHeader {
     pub bell: AtomicU32,
     /// Number of [openings](crate::openings) so far.
     pub openings: AtomicU32,
+    /// The recorder rests: processes and threads that begin ring the bell. Else it finds them soon enough.
+    pub resting: AtomicU32,
 }
 
 /// Header of a process block. The rest of the block is not used.

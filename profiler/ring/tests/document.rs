@@ -45,6 +45,7 @@ fn sizes_and_offsets_of_the_session() {
         ("u32 block at which the next search for a free one begins", offset_of!(SessionHeader, claim_hint)),
         ("u32 bell", offset_of!(SessionHeader, bell)),
         ("u32 number of openings", offset_of!(SessionHeader, openings)),
+        ("u32 whether the recorder rests", offset_of!(SessionHeader, resting)),
         ("u32 version of a process that could not record", OTHER_VERSION_OFFSET),
     ] {
         says(&text, &format!("{what} at {offset}"));
