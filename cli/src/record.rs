@@ -48,6 +48,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     config.every = arguments.every;
     config.events_from = arguments.events_from.clone();
     config.output = places.recording.clone();
+    config.names_later = arguments.names_later;
     let pipe = arguments.stream.as_deref().map(open_stream).transpose()?;
     if let Some(pipe) = &pipe {
         config.tap = TapHolder::new(Box::new(Stream::new(pipe.clone(), HALVES)));
@@ -142,6 +143,7 @@ pub fn prepare(command: &[OsString]) -> Result<(Config, Analysers), Failure> {
         notes: program.notes,
         namer,
         named: true,
+        names_later: false,
         walk: Some(crate::offline::walk_recorded),
         tap: TapHolder::default(),
     };

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod blocks;
 mod dynamic;
 mod error;
 pub mod files;

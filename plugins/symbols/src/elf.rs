@@ -1,8 +1,9 @@
 //! What is verified of an ELF file before its symbols are used: that it is the file that was mapped.
 
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
-use object::{elf, Endianness, Object, ReadCache, ReadRef};
+use object::{elf, Endianness, Object, ReadRef};
 use std::path::Path;
+use uunwind_elf::blocks::Blocks;
 use uunwind_elf::files;
 
 /// Largest decompressed debug information that is used, in bytes.
@@ -21,7 +22,7 @@ impl Elf {
     /// Reads a 64-bit ELF file.
     pub fn read(path: &Path) -> Result<Elf, String> {
         let file = files::open(path).map_err(|e| e.to_string())?;
-        Elf::parse(&ReadCache::new(file)).map_err(|e| e.to_string())
+        Elf::parse(&Blocks::new(file)).map_err(|e| e.to_string())
     }
 
     /// Reads a 64-bit ELF image. Any bytes may be passed.
@@ -49,7 +50,7 @@ impl Elf {
 /// much memory once it is decompressed.
 pub fn debug_information(path: &Path) -> Result<(), String> {
     let Ok(file) = files::open(path) else { return Ok(()) };
-    let size = decompressed(&ReadCache::new(file)).unwrap_or(0);
+    let size = decompressed(&Blocks::new(file)).unwrap_or(0);
     if size > DEBUG_LIMIT {
         return Err(format!(
             "its debug information takes {size} bytes once it is decompressed, and at most {DEBUG_LIMIT} are used: its functions \
@@ -62,7 +63,7 @@ pub fn debug_information(path: &Path) -> Result<(), String> {
 /// Whether a file has debug information of its own. Any bytes may be passed.
 pub fn has_debug_information(path: &Path) -> bool {
     let Ok(file) = files::open(path) else { return false };
-    let cache = ReadCache::new(file);
+    let cache = Blocks::new(file);
     let Ok(elf) = object::File::parse(&cache) else { return false };
     [".debug_info", ".zdebug_info"].iter().any(|name| elf.section_by_name(name).is_some())
 }

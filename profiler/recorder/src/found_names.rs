@@ -6,14 +6,14 @@ use std::ffi::OsString;
 use std::fs::File;
 
 use uunwind_recording::objects::ObjectMap;
-use uunwind_recording::{CodeLine, JitNames, Recording, Symbols, Writer};
+use uunwind_recording::{CodeLine, JitNames, Recording, Symbols, Writer, NAMED_LATER};
 use uunwind_symbolize::calls::keep_those_in_stacks;
 use uunwind_symbolize::{questions, Files, Question};
 
 /// The names of a recording that is otherwise whole.
 pub struct FoundNames {
-    /// Of addresses in objects.
-    pub symbols: Symbols,
+    /// Of addresses in objects; `None`: they are left to whoever shows the recording.
+    pub symbols: Option<Symbols>,
     /// Of code made at run time.
     pub jit: JitNames,
     /// Of positions in code objects.
@@ -42,7 +42,12 @@ impl Unnamed {
     pub fn name(mut self, recording: &Recording, namer: &[OsString], progress: impl FnMut(Progress)) -> FoundNames {
         let (mut symbols, notes) = naming::name(namer, &self.questions, progress);
         keep_those_in_stacks(recording, &mut self.map, &mut symbols);
-        FoundNames { symbols, jit: self.jit, lines: Vec::new(), notes }
+        FoundNames { symbols: Some(symbols), jit: self.jit, lines: Vec::new(), notes }
+    }
+
+    /// Leaves addresses in objects unnamed, and says so.
+    pub fn left_out(self) -> FoundNames {
+        FoundNames { symbols: None, jit: self.jit, lines: Vec::new(), notes: vec![NAMED_LATER.to_owned()] }
     }
 }
 
@@ -61,9 +66,9 @@ impl FoundNames {
         writer.lines(&self.lines);
         // Symbols last: a recording that has them is complete.
         writer.jit(&self.jit);
-        writer.symbols(&self.symbols);
+        self.symbols.iter().for_each(|symbols| writer.symbols(symbols));
         writer.flush();
-        recording.symbols = Some(self.symbols);
+        recording.symbols = self.symbols;
         recording.jit = self.jit;
         recording.lines = self.lines;
     }

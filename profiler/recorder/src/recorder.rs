@@ -169,7 +169,9 @@ pub fn record_with(
     forget_interrupt();
     running.close(cause);
     running.snapshot_made(true, &mut event);
-    if config.named {
+    if config.names_later {
+        running.leave_unnamed();
+    } else if config.named {
         running.name(|progress| event(Event::Naming(progress)));
     }
     running.settle();
@@ -426,6 +428,20 @@ impl Running {
         }
         let unnamed = Unnamed::of(&recording, &files, Some(&self.drain.jit));
         let mut names = unnamed.name(&recording, &self.namer, progress);
+        let (lines, notes) = self.drain.objects.lines(&recording);
+        names.lines = lines;
+        names.notes.extend(notes);
+        self.drain.objects.close_plugins();
+        let own_cpu = machine::own_cpu(self.child.ended().map_or(0, |ended| ended.cpu));
+        names.append(&mut recording, &mut self.drain.writer, own_cpu);
+        self.naming = Some(recording);
+    }
+
+    /// Leaves the functions of objects to be named from their files by whoever shows the recording. What only this
+    /// process has is appended: names of code made at run time, and lines that plugins decode.
+    fn leave_unnamed(&mut self) {
+        let Ok(mut recording) = Recording::read_open(&self.kept, &self.path) else { return };
+        let mut names = Unnamed::of(&recording, &|_| Vec::new(), Some(&self.drain.jit)).left_out();
         let (lines, notes) = self.drain.objects.lines(&recording);
         names.lines = lines;
         names.notes.extend(notes);

@@ -148,7 +148,8 @@ impl Recording {
     /// The same, for those who show it: names are the last section, so a recording that has ended without them was cut
     /// there, or is not whole yet. That is one more warning. `path` is for messages.
     pub fn to_show(mut self, path: &Path) -> Recording {
-        if self.end.is_some() && self.symbols.is_none() {
+        let later = self.notes.iter().any(|note| note == crate::NAMED_LATER);
+        if self.end.is_some() && self.symbols.is_none() && !later {
             self.warnings.push(format!(
                 "{} has no section of names: uu was killed while it named functions, or the file was cut. They are named \
                  from the files as they are now",

@@ -2,7 +2,7 @@
  *
  * late_object OBJECT KEY OFFSET ENTRIES [works]
  *
- * KEY: the object's. OFFSET, ENTRIES: where the table of rule tables is in the recorder's memory, and its size. Without
+ * KEY: the object's; 0: any that was not there before. OFFSET, ENTRIES: where the table of rule tables is in the recorder's memory, and its size. Without
  * "works" it runs nothing of the object, so that no sample meets it; with it, it calls work() of the object until then.
  * Prints "before" if the table was there before the object, else the time from before dlopen, in us. */
 #define _GNU_SOURCE
@@ -22,9 +22,16 @@ struct entry {
 };
 
 static const volatile struct entry *entries;
-static uint64_t key, count;
+static uint64_t key, count, before;
+
+static uint64_t tables(void) {
+    uint64_t found = 0;
+    for (uint64_t at = 0; at < count; at++) found += __atomic_load_n(&entries[at].key, __ATOMIC_ACQUIRE) != 0;
+    return found;
+}
 
 static int is_there(void) {
+    if (key == 0) return tables() > before;
     for (uint64_t probe = 0; probe < count; probe++) {
         uint64_t found = __atomic_load_n(&entries[(key + probe) % count].key, __ATOMIC_ACQUIRE);
         if (found == key || found == 0) return found == key;
@@ -49,6 +56,7 @@ int main(int arguments, char **words) {
     entries = mmap(0, size, PROT_READ, MAP_SHARED, file, offset);
     if (entries == MAP_FAILED) return 3;
     int works = arguments > 5;
+    before = tables();
     long long limit = now() + 60 * 1000000000LL;
     if (is_there()) return puts("before"), 0;
     long long begun = now();
