@@ -46,7 +46,7 @@ pub fn walk(recording: &mut Recording, folders: &[PathBuf]) -> Result<(), Failur
         let namer = vec![layout::find()?.command.into_os_string(), NAMING_SERVER.into()];
         let names = Unnamed::of(recording, &files, None).name(recording, &namer, |_| {});
         recording.notes.extend(names.notes);
-        known = both(known, names.symbols.unwrap_or_default());
+        known = both(known, names.symbols);
     }
     recording.symbols = Some(known);
     Ok(())

@@ -11,7 +11,9 @@ use uunwind_tests::{compile, paths, uu};
 /// Records the program until it finds the table of the object that it loads. What it prints.
 #[track_caller]
 fn found(scratch: &Path, object: &Path, named: &OsStr, more: &[&str]) -> String {
-    let libraries = |command: &mut Command| drop(command.current_dir(scratch).env("LD_LIBRARY_PATH", scratch));
+    let libraries = |command: &mut Command| {
+        command.current_dir(scratch).env("LD_LIBRARY_PATH", scratch);
+    };
     let program = compile::gcc(scratch, "late_object", &["native/late_object.c"], &[]);
     let key = key_of(&Image::open(object).expect("an object")).0.to_string();
     let (offset, entries) = (facts::FACTS_BYTES.to_string(), tables::ENTRIES.to_string());

@@ -275,7 +275,8 @@ impl Arguments {
         let format = options::choose_format(format, output.as_deref(), Format::Recording)?;
         let names_later = options.names == "later";
         if names_later && format != Format::Recording {
-            let text = "--names later keeps a recording (.uu) alone: any other result needs the names. Leave one of them out";
+            let text =
+                "--names later keeps a recording (.uu) alone: any other result needs the names. Leave one of them out";
             return Err(Failure::new(text));
         }
         Ok(Arguments {

@@ -3,7 +3,9 @@
 use crate::jit::Jit;
 use crate::naming::{self, Progress};
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use uunwind_recording::objects::ObjectMap;
 use uunwind_recording::{CodeLine, JitNames, Recording, Symbols, Writer, NAMED_LATER};
@@ -12,8 +14,8 @@ use uunwind_symbolize::{questions, Files, Question};
 
 /// The names of a recording that is otherwise whole.
 pub struct FoundNames {
-    /// Of addresses in objects; `None`: they are left to whoever shows the recording.
-    pub symbols: Option<Symbols>,
+    /// Of addresses in objects.
+    pub symbols: Symbols,
     /// Of code made at run time.
     pub jit: JitNames,
     /// Of positions in code objects.
@@ -42,12 +44,27 @@ impl Unnamed {
     pub fn name(mut self, recording: &Recording, namer: &[OsString], progress: impl FnMut(Progress)) -> FoundNames {
         let (mut symbols, notes) = naming::name(namer, &self.questions, progress);
         keep_those_in_stacks(recording, &mut self.map, &mut symbols);
-        FoundNames { symbols: Some(symbols), jit: self.jit, lines: Vec::new(), notes }
+        FoundNames { symbols, jit: self.jit, lines: Vec::new(), notes }
     }
 
-    /// Leaves addresses in objects unnamed, and says so.
-    pub fn left_out(self) -> FoundNames {
-        FoundNames { symbols: None, jit: self.jit, lines: Vec::new(), notes: vec![NAMED_LATER.to_owned()] }
+    /// Names addresses only of objects whose files whoever shows the recording will not find: the vDSO, files in memory,
+    /// and those that are gone or replaced. Says that the others are left.
+    pub fn name_passing(mut self, recording: &Recording, namer: &[OsString]) -> FoundNames {
+        self.questions.retain(|question| !stays(&question.files));
+        let mut names = self.name(recording, namer, |_| {});
+        names.notes.insert(0, NAMED_LATER.to_owned());
+        names
+    }
+}
+
+/// Whether the first of an object's files, its path, is the one that was mapped, which the recorder keeps open as the
+/// second one.
+fn stays(files: &[PathBuf]) -> bool {
+    let identity = |path: &PathBuf| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    match files {
+        [path, open] => path.is_absolute() && identity(path).is_some_and(|found| Some(found) == identity(open)),
+        // Too many files are open: the path is all that there is.
+        _ => true,
     }
 }
 
@@ -66,9 +83,9 @@ impl FoundNames {
         writer.lines(&self.lines);
         // Symbols last: a recording that has them is complete.
         writer.jit(&self.jit);
-        self.symbols.iter().for_each(|symbols| writer.symbols(symbols));
+        writer.symbols(&self.symbols);
         writer.flush();
-        recording.symbols = self.symbols;
+        recording.symbols = Some(self.symbols);
         recording.jit = self.jit;
         recording.lines = self.lines;
     }

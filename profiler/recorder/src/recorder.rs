@@ -438,10 +438,12 @@ impl Running {
     }
 
     /// Leaves the functions of objects to be named from their files by whoever shows the recording. What only this
-    /// process has is appended: names of code made at run time, and lines that plugins decode.
+    /// process has is appended: names in files that are gone, of code made at run time, and lines that plugins decode.
     fn leave_unnamed(&mut self) {
         let Ok(mut recording) = Recording::read_open(&self.kept, &self.path) else { return };
-        let mut names = Unnamed::of(&recording, &|_| Vec::new(), Some(&self.drain.jit)).left_out();
+        let objects = &self.drain.objects;
+        let files = |object: &Object| objects.files(object);
+        let mut names = Unnamed::of(&recording, &files, Some(&self.drain.jit)).name_passing(&recording, &self.namer);
         let (lines, notes) = self.drain.objects.lines(&recording);
         names.lines = lines;
         names.notes.extend(notes);

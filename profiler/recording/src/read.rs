@@ -139,6 +139,11 @@ impl Recording {
         }
     }
 
+    /// Whether the functions of files that stay were left to be named when the recording is shown.
+    pub fn is_named_later(&self) -> bool {
+        self.notes.iter().any(|note| note.ends_with(crate::NAMED_LATER))
+    }
+
     /// Reads a recording from a file.
     pub fn read(path: &Path) -> Result<Recording, ReadError> {
         let file = files::open(path).map_err(|e| ReadError::Io(path.to_owned(), e))?;
@@ -148,8 +153,7 @@ impl Recording {
     /// The same, for those who show it: names are the last section, so a recording that has ended without them was cut
     /// there, or is not whole yet. That is one more warning. `path` is for messages.
     pub fn to_show(mut self, path: &Path) -> Recording {
-        let later = self.notes.iter().any(|note| note == crate::NAMED_LATER);
-        if self.end.is_some() && self.symbols.is_none() && !later {
+        if self.end.is_some() && self.symbols.is_none() {
             self.warnings.push(format!(
                 "{} has no section of names: uu was killed while it named functions, or the file was cut. They are named \
                  from the files as they are now",

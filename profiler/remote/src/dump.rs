@@ -261,7 +261,7 @@ fn finish(
     if let Some(namer) = namer {
         let unnamed = Unnamed::of(&recording, &|object| objects.files_of(object.start), jit);
         let names = unnamed.name(&recording, namer, |_| {});
-        (recording.symbols, recording.jit) = (names.symbols, names.jit);
+        (recording.symbols, recording.jit) = (Some(names.symbols), names.jit);
         notes.extend(names.notes);
     }
     let (lines, more) = lines::decode(&recording, plugins.analysers());
