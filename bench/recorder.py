@@ -8,7 +8,8 @@ A program works on four threads, or waits on them. From half a second after its 
 clock of `uu` is read: what comes before and after, the analysis of files and the naming of functions, is not in it. The
 samples are those of the same time, and the periods those that they stand for: a tick may stand for several. How many
 there are says how much the threads ran: with fewer CPUs than threads, or on a loaded machine, not all the time. A part
-of the recorder's work does not depend on their number, so the share is no multiple of that of one sample. Medians."""
+of the recorder's work does not depend on their number, so the share is no multiple of that of one sample. The last row
+is a program whose threads do nothing. Medians."""
 
 import json
 import os
@@ -23,6 +24,7 @@ NATIVE = """
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 static volatile unsigned sink;
@@ -34,14 +36,14 @@ __attribute__((noinline)) static unsigned down(unsigned n, unsigned way) {
 }
 static void *works(void *wait) {
     for (unsigned way = 0; now() < end; way++)
-        if (wait) usleep(2000); else down(20, way);
+        if (wait) usleep(strcmp(wait, "nothing") ? 2000 : 3000000); else down(20, way);
     return 0;
 }
 int main(int count, char **words) {
     pthread_t threads[THREADS];
     end = now() + atof(words[1]);
     puts("begun"); fflush(stdout);
-    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], 0, works, count > 2 ? words : 0);
+    for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], 0, works, count > 2 ? words[2] : 0);
     for (int i = 0; i < THREADS; i++) pthread_join(threads[i], 0);
 }
 """
@@ -65,6 +67,7 @@ MODES = {
         ["--mode", "wall", "-r", "1000"],
     ],
     "native, waits of 2 ms": [["--mode", "wall", "-r", "99"], ["--mode", "wall", "-r", "1000"]],
+    "native, does nothing": [["-r", "99"]],
     "CPython": [["-r", "1000"], ["--kernel", "-r", "1000"], ["--mode", "wall", "-r", "1000"]],
 }
 
@@ -111,19 +114,20 @@ def main():
         script = os.path.join(folder, "work.py")
         with open(script, "w") as file:
             file.write(PYTHON)
-        programs = {"native": [program], "native, waits of 2 ms": [program], "CPython": ["/usr/bin/python3", script]}
+        programs = {name: [program] for name in MODES} | {"CPython": ["/usr/bin/python3", script]}
         for name, modes in MODES.items():
             for options in modes:
                 found = []
                 for _ in range(rounds):
                     command = programs[name]
-                    if "waits" in name:
+                    if "," in name:
                         # The first word is the time.
-                        command = ["/bin/sh", "-c", 'exec "$0" "$1" waits', program]
+                        what = "nothing" if "nothing" in name else "waits"
+                        command = ["/bin/sh", "-c", f'exec "$0" "$1" {what}', program]
                     found.append(measured(uu, options, command, seconds, recording))
                 per_second = lambda at: statistics.median(one[at] / one[0] for one in found)
                 samples, periods, share = per_second(2), per_second(3), per_second(1) * 100
-                print(f"| {name} | `{' '.join(options)}` | {samples:.0f} | {periods:.0f} | {share:.2f} % |", flush=True)
+                print(f"| {name} | `{' '.join(options)}` | {samples:.0f} | {periods:.0f} | {share:.3f} % |", flush=True)
 
 
 main()

@@ -6,7 +6,8 @@ start to end.
 
 Each program is started COUNT times in turn: alone, with the preloaded object and not recording, and recorded at 1,000
 Hz, as a child of a recorded process. LuaJIT is also started by `uu record` itself, COUNT / 4 times: what counts is what
-it says it has used. The added figure is the median of the differences of one round, the ratio that of the medians."""
+it says it has used. CPython that works for 10 ms is run to its end by `uu record`, with its summary and with --names
+later, COUNT / 8 times: time and CPU time, of uu and all its helpers. The added figure is the median of the differences of one round, the ratio that of the medians."""
 
 import json
 import os
@@ -15,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 RATE = 1000
 
@@ -76,6 +78,27 @@ def started_by_uu(record, count, folder):
     return [[once([]), once(record)] for _ in range(count)]
 
 
+def whole(uu, count, folder):
+    """What `uu record` adds to a program of 10 ms, from its own start to its end, tables cached: ms."""
+    work = "import time\nend = time.process_time() + 0.01\nwhile time.process_time() < end: pass"
+    program = [os.path.realpath(sys.executable), "-c", work]
+    record = [uu, "record", "-r", str(RATE), "-o", os.path.join(folder, "y.uu")]
+    kinds = [program, record + ["--"] + program, record + ["--names", "later", "--"] + program]
+
+    def once(command):
+        begun = time.monotonic()
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _, _, usage = os.wait4(child.pid, 0)
+        return (time.monotonic() - begun) * 1e3, (usage.ru_utime + usage.ru_stime) * 1e3
+
+    [once(command) for command in kinds]
+    rounds = [[once(command) for command in kinds] for _ in range(count)]
+    print("\n| CPython, 10 ms | time added, ms | CPU time added, ms |\n|---|---|---|")
+    for at, what in [(1, "recorded, with a summary"), (2, "recorded, `--names later`")]:
+        added = [statistics.median(r[at][kind] - r[0][kind] for r in rounds) for kind in (0, 1)]
+        print(f"| {what} | {added[0]:.1f} | {added[1]:.1f} |", flush=True)
+
+
 def main():
     tree = sys.argv[1]
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 400
@@ -98,6 +121,7 @@ def main():
                 row(program, "recorded", rounds, 2)
         if "luajit" in programs():
             row("luajit", "started by uu itself, until its end", started_by_uu(record, count // 4, folder), 1)
+        whole(os.path.join(tree, "bin/uu"), max(count // 8, 1), folder)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     config.every = arguments.every;
     config.events_from = arguments.events_from.clone();
     config.output = places.recording.clone();
+    config.names_later = arguments.names_later;
     let pipe = arguments.stream.as_deref().map(open_stream).transpose()?;
     if let Some(pipe) = &pipe {
         config.tap = TapHolder::new(Box::new(Stream::new(pipe.clone(), HALVES)));
@@ -142,6 +143,7 @@ pub fn prepare(command: &[OsString]) -> Result<(Config, Analysers), Failure> {
         notes: program.notes,
         namer,
         named: true,
+        names_later: false,
         walk: Some(crate::offline::walk_recorded),
         tap: TapHolder::default(),
     };
@@ -194,8 +196,11 @@ impl Shown {
     fn recording(&mut self, arguments: &Arguments, samples: u64) {
         // The time first: this is called a hundred times a second.
         let is_due = |begun: &Instant| self.recording.unwrap_or(*begun).elapsed() >= Self::SECOND;
-        let Some(begun) = self.begun.filter(|begun| is_due(begun) && terminal::has_a_free_line()) else { return };
+        let Some(begun) = self.begun.filter(is_due) else { return };
         self.recording = Some(Instant::now());
+        if !terminal::has_a_free_line() {
+            return;
+        }
         let of = arguments.duration.map_or(String::new(), |duration| format!(" of {}", duration.as_secs()));
         terminal::pass(&format!("{}{of} s, {samples} samples", begun.elapsed().as_secs()));
     }

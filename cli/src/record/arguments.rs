@@ -99,6 +99,10 @@ pub struct Options {
     #[arg(long, value_name = "WHEN", default_value = "live",
           value_parser = options::Offers(&["live", "offline", "both"]), hide_possible_values = true)]
     unwind: OsString,
+    /// now: name functions when the program has ended; later: leave that to uu report, which needs the files (below)
+    #[arg(long, value_name = "WHEN", default_value = "now", value_parser = options::Offers(&["now", "later"]),
+          hide_possible_values = true, conflicts_with = "pid")]
+    names: OsString,
     /// The program, and its arguments
     #[arg(value_name = "PROGRAM", required_unless_present = "pid", conflicts_with = "pid", trailing_var_arg = true,
           value_hint = ValueHint::CommandWithArguments)]
@@ -145,6 +149,10 @@ With --unwind offline, each sample is a copy of the registers and of the words o
 the stack. uu report walks them, also elsewhere and later, with the files of the program and its libraries, which it
 finds by build-id (--debug-dir). Such stacks have machine frames only, none of Python or Lua.
 
+With --names later, nothing is named and no summary shown at the end: what takes most of the time of a short recording.
+uu report does it, with the files of the program and its libraries, which it recognizes by build-id. Functions of files
+that are gone or changed by then have no names; names of code made at run time, and lines of Python and Lua, are kept.
+
 Exit code: the program's; 128 + n if signal n ended it; 126 if it cannot be executed, 127 if it was not found;
 125 if uu failed before the program ran, or if nothing was sampled and --fail-empty was given. A result that could not be
 written is reported on standard error and leaves the program's exit code alone. With -p: 0, or 125 if the process could
@@ -188,6 +196,8 @@ pub struct Arguments {
     pub quiet: bool,
     /// A summary with what concerns uu itself.
     pub verbose: bool,
+    /// Functions are left without names.
+    pub names_later: bool,
     /// Keep the recording beside a result in another format.
     pub keep: bool,
     /// Exit with code 125 if nothing was sampled.
@@ -262,14 +272,22 @@ impl Arguments {
         if options.pid.is_none() && options.remote {
             return Err(Failure::new("--remote takes a running process: give it with -p PID"));
         }
+        let format = options::choose_format(format, output.as_deref(), Format::Recording)?;
+        let names_later = options.names == "later";
+        if names_later && format != Format::Recording {
+            let text =
+                "--names later keeps a recording (.uu) alone: any other result needs the names. Leave one of them out";
+            return Err(Failure::new(text));
+        }
         Ok(Arguments {
+            names_later,
             pid: options.pid.as_ref().map(|pid| options::pid(pid, "-p")).transpose()?,
             subprocesses: options.subprocesses,
             remote: options.remote,
             rate: options::rate(&options.rate)?,
             every: options.every.as_ref().map(options::every).transpose()?,
             duration: options.duration.as_ref().map(options::duration).transpose()?,
-            format: options::choose_format(format, output.as_deref(), Format::Recording)?,
+            format,
             output,
             events_from,
             stream,

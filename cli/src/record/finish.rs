@@ -99,7 +99,7 @@ fn report(
         terminal::warn(&format!("{} cannot be read back, so there is no summary", outcome.output.display()));
         return;
     };
-    if !arguments.quiet {
+    if !arguments.quiet && !arguments.names_later {
         let mut resolver = Resolver::new(recording);
         let shown = view(arguments).profile(Format::Summary, &mut resolver);
         let profile = shown.unwrap_or_default();

@@ -6,6 +6,7 @@ use crate::server::{wait_readable, Launcher, Server};
 use crate::wire::Table;
 use crate::Plugin;
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use uunwind_language::Language;
 
@@ -134,6 +135,11 @@ impl Analysers {
     /// Whether answers are outstanding.
     pub fn is_busy(&self) -> bool {
         self.list.iter().any(|a| !a.queue.is_empty())
+    }
+
+    /// Descriptors that become readable when an answer arrives.
+    pub fn poll_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.list.iter().filter(|a| a.asked).filter_map(|a| Some(a.server.as_ref()?.poll_fd()))
     }
 
     /// Waits a short time for the next answer.

@@ -3,10 +3,11 @@
 //! which function a call leads to, and the generated source, if it is still where the debug information says.
 
 use crate::{plt, table, Inlined, Symbol};
-use object::{Object, ObjectSymbol, ReadCache};
+use object::{Object, ObjectSymbol};
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use uunwind_elf::blocks::Blocks;
 use uunwind_elf::{files, Image};
 use uunwind_language::{Compiled, Half, Origin};
 
@@ -120,7 +121,7 @@ impl Names<'_> {
 /// All names in a file's symbol table.
 fn symbols(path: &Path) -> Vec<String> {
     let Ok(file) = files::open(path) else { return Vec::new() };
-    let cache = ReadCache::new(file);
+    let cache = Blocks::new(file);
     let Ok(elf) = object::File::parse(&cache) else { return Vec::new() };
     // Parts and copies of a function are there under its name as well.
     let base = |name: &str| name.split('.').next().unwrap_or(name).to_owned();

@@ -5,13 +5,14 @@
 
 use crate::{hex, Elf};
 use flate2::Crc;
-use object::{Object, ReadCache};
+use object::Object;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use uunwind_elf::blocks::Blocks;
 use uunwind_elf::files;
 
 /// The folder of debug files.
@@ -53,7 +54,7 @@ pub fn by_build_id(root: &Path, build_id: &[u8]) -> Option<PathBuf> {
 /// Whether a file has this build-id: the section's, for a debug file's segments may lie anywhere.
 pub fn has_id(path: &Path, build_id: &[u8]) -> bool {
     let Ok(file) = files::open(path) else { return false };
-    let cache = ReadCache::new(file);
+    let cache = Blocks::new(file);
     let Ok(elf) = object::File::parse(&cache) else { return false };
     let found = elf.build_id().ok().flatten().map(<[u8]>::to_vec);
     found.or_else(|| Elf::read(path).ok().map(|elf| elf.build_id)).is_some_and(|found| found == build_id)
@@ -61,7 +62,7 @@ pub fn has_id(path: &Path, build_id: &[u8]) -> bool {
 
 /// The file name and checksum in `.gnu_debuglink`. A name with a path would lead elsewhere.
 fn link(path: &Path) -> Option<(PathBuf, u32)> {
-    let cache = ReadCache::new(files::open(path).ok()?);
+    let cache = Blocks::new(files::open(path).ok()?);
     let elf = object::File::parse(&cache).ok()?;
     let (name, crc) = elf.gnu_debuglink().ok()??;
     let name =

@@ -1,8 +1,9 @@
 //! What identifies an ELF file, by which it is verified to be the file that was mapped.
 
 use object::read::elf::{FileHeader, ProgramHeader};
-use object::{elf, Endianness, Object, ReadCache, ReadRef};
+use object::{elf, Endianness, Object, ReadRef};
 use std::path::Path;
+use uunwind_elf::blocks::Blocks;
 use uunwind_elf::files;
 
 /// What identifies an ELF file.
@@ -18,7 +19,7 @@ impl Elf {
     /// Reads a 64-bit ELF file.
     pub fn read(path: &Path) -> Result<Elf, String> {
         let file = files::open(path).map_err(|e| e.to_string())?;
-        Elf::parse(&ReadCache::new(file)).map_err(|e| e.to_string())
+        Elf::parse(&Blocks::new(file)).map_err(|e| e.to_string())
     }
 
     /// Reads a 64-bit ELF image. Any bytes may be passed.
@@ -45,7 +46,7 @@ impl Elf {
 /// Whether a file has debug information of its own. Any bytes may be passed.
 pub fn has_debug_information(path: &Path) -> bool {
     let Ok(file) = files::open(path) else { return false };
-    let cache = ReadCache::new(file);
+    let cache = Blocks::new(file);
     let Ok(elf) = object::File::parse(&cache) else { return false };
     [".debug_info", ".zdebug_info"].iter().any(|name| elf.section_by_name(name).is_some())
 }

@@ -6,9 +6,10 @@
 //! gives nothing. Any bytes may be passed.
 
 use object::read::elf::{FileHeader, ProgramHeader};
-use object::{elf, Endianness, ReadCache, ReadRef};
+use object::{elf, Endianness, ReadRef};
 use std::ops::Range;
 use std::path::Path;
+use uunwind_elf::blocks::Blocks;
 
 /// DW_EH_PE_udata4.
 const UDATA4: u8 = 0x03;
@@ -17,7 +18,7 @@ const TABLE: u8 = 0x3b;
 
 /// For each file address, the range of the function that covers it.
 pub fn covering(path: &Path, addresses: &[u64]) -> Option<Vec<Option<Range<u64>>>> {
-    in_image(&ReadCache::new(uunwind_elf::files::open(path).ok()?), addresses)
+    in_image(&Blocks::new(uunwind_elf::files::open(path).ok()?), addresses)
 }
 
 /// As [`covering`], in an ELF image.

@@ -5,8 +5,9 @@
 //! address, and for each function a record that leads to its name. Inlined functions are not reported. Any bytes may be
 //! passed.
 
-use object::{Object, ObjectSection, ReadCache, ReadRef};
+use object::{Object, ObjectSection, ReadRef};
 use std::path::Path;
+use uunwind_elf::blocks::Blocks;
 
 /// The section's name.
 const SECTION: &str = ".gopclntab";
@@ -25,7 +26,7 @@ const WORD: usize = 8;
 /// The error says what is wrong with the table.
 pub fn names(path: &Path, addresses: &[u64]) -> Result<Vec<Option<(u64, String)>>, String> {
     let Ok(file) = uunwind_elf::files::open(path) else { return Ok(Vec::new()) };
-    in_image(&ReadCache::new(file), addresses)
+    in_image(&Blocks::new(file), addresses)
 }
 
 /// As [`names`], in an ELF image.

@@ -4,9 +4,10 @@
 
 use crate::table::{self, Named};
 use lzma_rust2::XzReader;
-use object::{Object, ObjectSection, ReadCache, ReadRef};
+use object::{Object, ObjectSection, ReadRef};
 use std::io::Read;
 use std::path::Path;
+use uunwind_elf::blocks::Blocks;
 
 /// At most this number of bytes is read, and made of them. Those of a program with 100,000 functions are about 1 and 8
 /// MiB.
@@ -19,7 +20,7 @@ const MEMORY: u32 = 128 << 10;
 /// why it cannot be used.
 pub fn names(path: &Path, addresses: &[u64]) -> Result<Option<Vec<Named>>, String> {
     let Ok(file) = uunwind_elf::files::open(path) else { return Ok(None) };
-    in_image(&ReadCache::new(file), addresses)
+    in_image(&Blocks::new(file), addresses)
 }
 
 /// As [`names`], in an ELF image.

@@ -5,9 +5,10 @@
 //! relocation of that slot names the function. So the stub's own code is decoded, and no order of stubs is assumed.
 //! Any bytes may be passed.
 
-use object::{Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, ReadCache, RelocationTarget};
+use object::{Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget};
 use std::collections::HashMap;
 use std::path::Path;
+use uunwind_elf::blocks::Blocks;
 
 /// Bytes of a stub; in `.plt.got`, stubs without a landing pad (`endbr64`) have 8.
 const STUB: u64 = 16;
@@ -19,7 +20,7 @@ const JUMP: [u8; 2] = [0xff, 0x25];
 pub fn names(path: &Path, addresses: &[u64]) -> Vec<Option<(u64, String)>> {
     let nothing = || addresses.iter().map(|_| None).collect();
     let Ok(file) = uunwind_elf::files::open(path) else { return nothing() };
-    let cache = ReadCache::new(file);
+    let cache = Blocks::new(file);
     let Ok(elf) = object::File::parse(&cache) else { return nothing() };
     let stubs: Vec<(u64, &[u8], u64)> = elf
         .sections()

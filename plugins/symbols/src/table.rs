@@ -6,11 +6,12 @@
 //! could name an address, the innermost function with a size that covers it comes first. A symbol without a size (a
 //! label) reaches to the next symbol, to the end of a function or to the end of its section, whichever is nearest.
 
-use object::{Object, ObjectSection, ObjectSymbol, ReadCache, ReadRef, SectionFlags, SectionIndex, SymbolKind};
+use object::{Object, ObjectSection, ObjectSymbol, ReadRef, SectionFlags, SectionIndex, SymbolKind};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::ops::Range;
 use std::path::Path;
+use uunwind_elf::blocks::Blocks;
 
 /// What names an address: file address of the beginning, and the name as the file has it.
 pub type Named = Option<(u64, String)>;
@@ -18,7 +19,7 @@ pub type Named = Option<(u64, String)>;
 /// For each file address, the symbol that names it.
 pub fn names(path: &Path, addresses: &[u64]) -> Result<Vec<Named>, String> {
     let file = uunwind_elf::files::open(path).map_err(|e| e.to_string())?;
-    in_image(&ReadCache::new(file), addresses)
+    in_image(&Blocks::new(file), addresses)
 }
 
 /// As [`names`], in an ELF image.

@@ -47,6 +47,7 @@ mod first_tick;
 mod handler;
 pub mod injected;
 mod late;
+mod openings;
 mod plugins;
 mod process;
 mod real;

@@ -145,6 +145,10 @@ extern "C" fn before(namespace: usize, arguments: &[usize; 3]) -> *mut c_void {
     if opens && STATE.load(Ordering::Relaxed) == CLOSED {
         open_now();
     }
+    if opens {
+        // SAFETY: the program passes a string.
+        unsafe { crate::openings::announce(file) };
+    }
     let found = if namespace == 0 { DLOPEN.get() } else { DLMOPEN.get() };
     // Before glibc 2.34, a program without libdl has none.
     if found.is_null() {

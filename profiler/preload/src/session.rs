@@ -278,6 +278,11 @@ impl Session {
         unsafe { &*self.base.cast() }
     }
 
+    /// The session's first page.
+    pub fn first_page(&self) -> *mut u8 {
+        self.base
+    }
+
     /// State word of a block; `None` when there is no such block.
     pub fn state(&self, block: usize) -> Option<&'static core::sync::atomic::AtomicU32> {
         // SAFETY: the states are mapped for ever; the index is checked.

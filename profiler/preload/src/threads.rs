@@ -68,6 +68,7 @@ pub fn begin(process: &'static Process, masked: bool, first: impl FnOnce(*mut Th
     }
     first(block);
     arm(process, slot, tid);
+    crate::openings::begun(process);
 }
 
 /// Claims a slot and a block for the calling thread, which has none. `tid`: its id where the recorder lives.

@@ -4,6 +4,7 @@
 use crate::child::interrupted;
 use crate::facts::{FactsPublisher, Full};
 use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use uunwind_core::plugin::padded;
 use uunwind_loader::analysers::{Analysers, Finding, Outcome, FAILURE_LIMIT};
@@ -43,6 +44,11 @@ impl Claims {
     /// The plugins' halves that run outside of handlers.
     pub fn analysers(&mut self) -> &mut Analysers {
         &mut self.analysers
+    }
+
+    /// Descriptors that become readable when a plugin has answered.
+    pub fn poll_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.analysers.poll_fds()
     }
 
     /// Whether plugins are examining the object with this key.

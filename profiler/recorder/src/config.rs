@@ -44,6 +44,8 @@ pub struct Config {
     pub namer: Vec<OsString>,
     /// Whether functions are named when the recording is over.
     pub named: bool,
+    /// Whether that is left to whoever shows the recording, but for names that only the recorder has.
+    pub names_later: bool,
     /// Walks the copies of stacks in the recording, before functions are named.
     pub walk: Option<Walk>,
     /// Is given what is recorded, as it is recorded.

@@ -3,6 +3,7 @@
 mod ends;
 mod events;
 mod names;
+mod waits;
 
 use crate::blocks::{describe, plugins, ProcessUse, ThreadUse, Use};
 use crate::code_maps::CodeMaps;
@@ -18,7 +19,7 @@ use crate::session::Session;
 use crate::stacks::Stacks;
 use crate::starts::Starts;
 use crate::survey::{Id, Survey};
-use crate::watch::{Seen, Watched, Watcher};
+use crate::watch::Watcher;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::BorrowedFd;
@@ -60,6 +61,8 @@ pub struct Drain {
     threads: u32,
     /// The recording ends: freed blocks are not given back to targets.
     closing: bool,
+    /// The recorder rests.
+    rests: bool,
     /// Number of samples written.
     pub samples: u64,
     /// Samples what threads use before they are sampled themselves, if that is wanted.
@@ -79,6 +82,8 @@ pub struct Drain {
 pub struct Pass {
     /// The fullest ring, in percent.
     pub fullest: u64,
+    /// A process or a thread has begun or ended, or written something.
+    pub has_found: bool,
 }
 
 impl Drain {
@@ -105,6 +110,7 @@ impl Drain {
             compared: 0,
             threads: 0,
             closing: false,
+            rests: false,
             samples: 0,
             starts: None,
             watcher: None,
@@ -135,19 +141,22 @@ impl Drain {
             }
             if !matches!(self.uses.get(block), Some(Some(_))) {
                 self.adopt(block, state);
+                pass.has_found = true;
             }
             if let Some(Some(Use::Thread(_))) = self.uses.get(block) {
                 self.drain(block, &mut pass);
                 if state == ENDED_THREAD {
                     self.finish_thread(block);
+                    pass.has_found = true;
                 }
             }
         }
         for block in gone.into_iter().chain(self.superseded()) {
             self.finish(block);
+            pass.has_found = true;
         }
         self.watch();
-        if self.survey.is_due() {
+        if self.survey.is_due(self.rests) {
             self.survey.look(&recorded(&self.uses));
         }
         if let Some(maps) = self.code_maps.as_mut().filter(|maps| maps.is_due()) {
@@ -159,7 +168,10 @@ impl Drain {
             maps.end();
         }
         self.objects.poll(&mut self.facts);
-        self.jit.look();
+        // Code that was made since the last look has run for less than a tick.
+        if !self.rests {
+            self.jit.look();
+        }
         self.writer.second_mappings(&self.jit.take_second_mappings());
         self.language_names();
         for note in self.objects.take_notes().into_iter().chain(self.jit.take_notes()) {
@@ -168,61 +180,16 @@ impl Drain {
         pass
     }
 
-    /// Takes what was seen of threads that wait.
-    fn watch(&mut self) {
-        let Some(mut watcher) = self.watcher.take() else { return };
-        let threads = std::mem::take(&mut self.is_other).then(|| self.watched());
-        self.seen(watcher.pass(threads));
-        self.watcher = Some(watcher);
+    /// Whether passes may follow each other slowly while nothing happens: nothing but the rings, and what becomes readable,
+    /// brings samples.
+    pub fn may_rest(&self) -> bool {
+        self.watcher.is_none() && self.clock.is_none() && self.code_maps.is_none()
     }
 
-    /// Nothing more is seen of threads that wait.
-    pub fn end_watching(&mut self) {
-        if let Some(mut watcher) = self.watcher.take() {
-            self.seen(watcher.end());
-        }
-    }
-
-    fn watched(&self) -> Vec<Watched> {
-        let threads = self.uses.iter().flatten().filter_map(|used| {
-            let Use::Thread(thread) = used else { return None };
-            let Some(Some(Use::Process(process))) = self.uses.get(thread.process_block) else { return None };
-            let (index, process) = (thread.index, process.index);
-            Some(Watched { thread: index, process, pid: thread.pid, tid: thread.tid })
-        });
-        threads.collect()
-    }
-
-    /// Adds an object that a process has, unless it has reported it itself.
-    fn object(&mut self, mut object: Object) {
-        let process = object.process;
-        let uses = self.uses.iter_mut().flatten();
-        let of = uses.filter_map(|used| if let Use::Process(process) = used { Some(process) } else { None });
-        let Some(of) = of.into_iter().find(|of| of.index == process) else { return };
-        of.thread_names.object(object.facts_key, object.bias);
-        if self.reported.insert((process, object.start, object.facts_key)) {
-            self.objects.seen(of.pid, &of.exe, &mut object, &mut self.facts);
-            self.jit.object(process, &object, || self.objects.files(&object));
-            self.writer.object(&object);
-        }
-    }
-
-    fn seen(&mut self, seen: Vec<Seen>) {
-        for seen in seen {
-            match seen {
-                Seen::Name(name) => self.writer.name(&name),
-                Seen::Object(object) => self.object(object),
-                Seen::ThreadName(thread, name) => self.kernel_name(thread, &name),
-                Seen::Sample { thread, time, weight, words, stop, flags } => {
-                    let (stack, _) = self.stacks.intern(&words, |node| self.writer.node(node));
-                    let kind = SampleKind::Waiting.number();
-                    self.writer.sample(Sample { thread, stack, time, weight, stop, kind, flags });
-                    self.samples += 1;
-                }
-                Seen::Waits(waits) => self.writer.waits(&waits),
-                Seen::Note(note) => self.writer.note(&note),
-            }
-        }
+    /// From now on, until the next call, the recorder rests or does not.
+    pub fn rest(&mut self, rests: bool) {
+        self.rests = rests;
+        self.session.set_resting(rests);
     }
 
     /// Pid and executable of the recorded processes that still live.
@@ -358,6 +325,7 @@ impl Drain {
         let event = thread.stitch.as_ref().map_or(0, |stitch| stitch.event().fullness());
         let (thread, process_block) = (thread.index, thread.process_block);
         pass.fullest = pass.fullest.max(drained.bytes * 100 / RING_BYTES as u64).max(event);
+        pass.has_found |= drained.bytes > 0;
         let mut damaged = drained.damaged_records;
         let mut budget = FRAMES;
         for record in drained.records {

@@ -1,12 +1,13 @@
 //! The recorder's side of the facts memfd: its only writer.
 
 use crate::session::SharedMemory;
-use crate::tables::TablesPublisher;
+use crate::tables::Tables;
 use std::collections::HashSet;
 use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use uunwind_ring::facts::{FactsEntry, FactsHeader, DATA_OFFSET, ENTRIES, FACTS_BYTES, FACTS_MAGIC, PUBLISHED_BYTES};
 
 /// Offset of the table's entries in the memory, in bytes.
@@ -24,8 +25,8 @@ pub struct Claim {
 
 /// Publishes facts and rule tables to all targets.
 pub struct FactsPublisher {
-    memory: SharedMemory,
-    tables: TablesPublisher,
+    memory: Arc<SharedMemory>,
+    tables: Tables,
     published: HashSet<u64>,
     claims: Vec<Claim>,
     next: usize,
@@ -76,9 +77,10 @@ impl FactsPublisher {
         if let Some(magic) = memory.word(offset_of!(FactsHeader, magic)) {
             magic.store(FACTS_MAGIC, Ordering::Release);
         }
+        let memory = Arc::new(memory);
         Ok(FactsPublisher {
+            tables: Tables::new(memory.clone()),
             memory,
-            tables: TablesPublisher::default(),
             published: HashSet::new(),
             claims: Vec::new(),
             next: DATA_OFFSET,
@@ -148,10 +150,13 @@ impl FactsPublisher {
     }
 
     /// Publishes a rule table for a key, once.
-    pub fn publish_table(&mut self, key: u64, table: &[u8]) -> Result<(), Full> {
-        self.tables.publish(&self.memory, key, table)?;
-        self.memory.half(offset_of!(FactsHeader, count)).ok_or(Full)?.fetch_add(1, Ordering::Release);
-        Ok(())
+    pub fn publish_table(&self, key: u64, table: &[u8]) -> Result<(), Full> {
+        self.tables.publish(key, table)
+    }
+
+    /// The rule tables, which other threads publish, too.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
     }
 
     /// Offset of the first free entry in the key's probe sequence.

@@ -3,11 +3,12 @@
 use crate::jit::Jit;
 use crate::naming::{self, Progress};
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use uunwind_recording::objects::ObjectMap;
-use uunwind_recording::{CodeLine, JitNames, Recording, Symbols, Writer};
+use uunwind_recording::{CodeLine, JitNames, Recording, Symbols, Writer, NAMED_LATER};
 use uunwind_symbolize::calls::keep_those_in_stacks;
 use uunwind_symbolize::{questions, Files, Question};
 
@@ -50,6 +51,26 @@ impl Unnamed {
         let (mut symbols, notes) = naming::name(namer, &self.questions, progress);
         keep_those_in_stacks(recording, &mut self.map, &mut symbols);
         FoundNames { symbols, jit: self.jit, lines: Vec::new(), notes }
+    }
+
+    /// Names addresses only of objects whose files whoever shows the recording will not find: the vDSO, files in memory,
+    /// and those that are gone or replaced. Says that the others are left.
+    pub fn name_passing(mut self, recording: &Recording, namer: &[OsString]) -> FoundNames {
+        self.questions.retain(|question| !stays(&question.files));
+        let mut names = self.name(recording, namer, |_| {});
+        names.notes.insert(0, NAMED_LATER.to_owned());
+        names
+    }
+}
+
+/// Whether the first of an object's files, its path, is the one that was mapped, which the recorder keeps open as the
+/// second one.
+fn stays(files: &[PathBuf]) -> bool {
+    let identity = |path: &PathBuf| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    match files {
+        [path, open] => path.is_absolute() && identity(path).is_some_and(|found| Some(found) == identity(open)),
+        // Too many files are open: the path is all that there is.
+        _ => true,
     }
 }
 

@@ -5,13 +5,14 @@ use crate::analyst::{Analyst, Finding};
 use crate::claims::Claims;
 use crate::facts::FactsPublisher;
 use crate::lines;
+use crate::listener::{Listener, Waker};
 use crate::map_files::MapFiles;
-use crate::session::memory_file;
+use crate::session::{memory_file, Session};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Seek, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,8 @@ pub struct Objects {
     facts_full: bool,
     tables_full: bool,
     analyst: Analyst,
+    cache: Cache,
+    listener: Option<Listener>,
     claims: Claims,
     map_files: MapFiles,
 }
@@ -47,7 +50,20 @@ pub struct Objects {
 impl Objects {
     /// Creates it with no objects. `cache`: where rule tables are kept. `analysers`: the plugins' analyse halves.
     pub fn new(cache: Cache, analysers: Analysers) -> Objects {
-        Objects { analyst: Analyst::new(cache), claims: Claims::new(analysers), ..Objects::default() }
+        let analyst = Analyst::new(cache.clone());
+        Objects { analyst, cache, claims: Claims::new(analysers), ..Objects::default() }
+    }
+
+    /// Prepares objects that processes are about to load, from here on. `waker` wakes the thread that calls
+    /// [`Objects::poll`].
+    pub fn listen(&mut self, session: &Session, facts: &FactsPublisher, waker: &Waker) {
+        // Without it, objects come with the first samples that meet them.
+        self.listener = Listener::start(session, facts.tables().clone(), self.cache.clone(), waker.clone()).ok();
+    }
+
+    /// Descriptors that become readable when a plugin has answered.
+    pub fn poll_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.claims.poll_fds()
     }
 
     /// Notes for the user since the last call, a line each.
@@ -57,11 +73,14 @@ impl Objects {
         notes
     }
 
-    /// Publishes the findings of the analyst and the plugins' answers since the last call. Never waits.
+    /// Takes the findings of the analyst, and publishes the plugins' answers since the last call. Never waits.
     pub fn poll(&mut self, facts: &mut FactsPublisher) {
         self.map_files.turn();
+        for opening in self.listener.iter().flat_map(Listener::poll).collect::<Vec<_>>() {
+            self.analyse_file(&opening.file, opening.path, facts);
+        }
         for found in self.analyst.poll() {
-            self.publish(found, facts);
+            self.published(&found);
         }
         let full = self.claims.poll(facts).is_err();
         self.note_full(full);
@@ -70,7 +89,7 @@ impl Objects {
     /// Waits until all objects so far are analysed, except for the plugins' answers, and publishes the findings.
     pub fn finish(&mut self, facts: &mut FactsPublisher) {
         while let Some(found) = self.analyst.next() {
-            self.publish(found, facts);
+            self.published(&found);
         }
         if self.analyst.take_failed() {
             self.notes.push(
@@ -182,14 +201,16 @@ impl Objects {
         let path = self.known.get(&key).map_or_else(|| image.path().to_owned(), |known| path_of(&known.path));
         let full = self.claims.settle(key, file, &path, facts).is_err();
         self.note_full(full);
-        for found in self.analyst.ask(image) {
-            self.publish(found, facts);
+        if facts.has_table(key) {
+            return;
+        }
+        for found in self.analyst.ask(image, facts.tables()) {
+            self.published(&found);
         }
     }
 
-    fn publish(&mut self, found: Finding, facts: &mut FactsPublisher) {
-        let table = found.table.map_or(Ok(()), |table| facts.publish_table(found.key, &table));
-        if table.is_err() && !self.tables_full {
+    fn published(&mut self, found: &Finding) {
+        if found.published.is_err() && !self.tables_full {
             self.tables_full = true;
             self.notes.push("no room for more rule tables: further objects are interpreted in place".to_owned());
         }

@@ -7,10 +7,12 @@ use crate::drain::Drain;
 use crate::facts::FactsPublisher;
 use crate::found_names::Unnamed;
 use crate::kernel::clock::KernelClock;
+use crate::listener::Waker;
 use crate::machine;
 use crate::naming::Progress;
 use crate::objects::Objects;
 use crate::output::{default_name, settle, Older, OutputFile};
+use crate::rest::Rest;
 use crate::safe_path::SafePaths;
 use crate::session::Session;
 use crate::snapshot::{Now, Snapshots};
@@ -38,6 +40,8 @@ use uunwind_tables_build::Cache;
 const INTERVAL: u32 = 10;
 /// Time between passes while rings fill quickly, in ms.
 const QUICK: u32 = 4;
+/// The same while the recorder rests, in ms: in this time all that it does not wait for is looked at.
+const RESTING: u32 = 1000;
 /// Fill level of a ring, in percent, above which passes follow each other quickly.
 const BUSY: u64 = 25;
 /// Time between checks for processes and threads that are gone.
@@ -102,6 +106,8 @@ pub fn record_with(
         objects.analyse_path(path, &mut facts);
     }
     objects.finish_with_plugins(&mut facts);
+    let waker = Waker::new().map_err(|e| RecordError::Setup("make an eventfd", e))?;
+    objects.listen(&session, &facts, &waker);
     if let Some(signal) = interrupted() {
         return Err(RecordError::Interrupted(signal));
     }
@@ -142,6 +148,7 @@ pub fn record_with(
     let mut running = Running {
         child,
         drain,
+        waker,
         safe,
         path,
         older,
@@ -162,7 +169,9 @@ pub fn record_with(
     forget_interrupt();
     running.close(cause);
     running.snapshot_made(true, &mut event);
-    if config.named {
+    if config.names_later {
+        running.leave_unnamed();
+    } else if config.named {
         running.name(|progress| event(Event::Naming(progress)));
     }
     running.settle();
@@ -237,6 +246,7 @@ fn settings(config: &Config, flags: u32, pid: u32) -> Settings {
 pub struct Running {
     child: Child,
     drain: Drain,
+    waker: Waker,
     safe: SafePaths,
     path: PathBuf,
     /// The file that had this path before.
@@ -271,6 +281,7 @@ impl Running {
         let mut dead = false;
         // Without a descriptor that says so, the program may have ended at any time.
         let mut may_have_ended = true;
+        let mut rest = Rest::new(self.waker.clone());
         loop {
             if take_term() {
                 self.child.terminate();
@@ -299,12 +310,23 @@ impl Running {
                 self.snapshot();
             }
             self.snapshot_made(false, event);
-            let interval = if pass.fullest > BUSY { QUICK } else { INTERVAL };
-            let child = self.child.poll_fd();
-            let ready = wait(child.into_iter().chain(self.drain.poll_fds()), interval);
-            let (of_child, others) = ready.split_at(usize::from(child.is_some()));
-            may_have_ended = of_child.iter().all(|ready| *ready);
-            dead = others.iter().any(|ready| *ready);
+            let begins = rest.note(pass.has_found || !self.drain.may_rest(), self.drain.alive().map(|(pid, _)| pid));
+            self.drain.rest(rest.is_on());
+            let left = duration.map_or(u128::MAX, |d| d.saturating_sub(begin.elapsed()).as_millis().max(1));
+            let interval = match pass.fullest > BUSY {
+                _ if begins => 0,
+                _ if rest.is_on() => RESTING.min(u32::try_from(left).unwrap_or(u32::MAX)),
+                true => QUICK,
+                false => INTERVAL,
+            };
+            let mut fds: Vec<_> = self.child.poll_fd().into_iter().collect();
+            let of_child = fds.len();
+            fds.extend(self.drain.poll_fds());
+            let of_processes = fds.len() - of_child;
+            fds.extend(self.drain.objects.poll_fds().chain([self.waker.poll_fd()]));
+            let ready = wait(fds, interval);
+            may_have_ended = ready.iter().take(of_child).all(|ready| *ready);
+            dead = ready.iter().skip(of_child).take(of_processes).any(|ready| *ready);
         }
     }
 
@@ -406,6 +428,22 @@ impl Running {
         }
         let unnamed = Unnamed::of(&recording, &files, Some(&self.drain.jit));
         let mut names = unnamed.name(&recording, &self.namer, progress);
+        let (lines, notes) = self.drain.objects.lines(&recording);
+        names.lines = lines;
+        names.notes.extend(notes);
+        self.drain.objects.close_plugins();
+        let own_cpu = machine::own_cpu(self.child.ended().map_or(0, |ended| ended.cpu));
+        names.append(&mut recording, &mut self.drain.writer, own_cpu);
+        self.naming = Some(recording);
+    }
+
+    /// Leaves the functions of objects to be named from their files by whoever shows the recording. What only this
+    /// process has is appended: names in files that are gone, of code made at run time, and lines that plugins decode.
+    fn leave_unnamed(&mut self) {
+        let Ok(mut recording) = Recording::read_open(&self.kept, &self.path) else { return };
+        let objects = &self.drain.objects;
+        let files = |object: &Object| objects.files(object);
+        let mut names = Unnamed::of(&recording, &files, Some(&self.drain.jit)).name_passing(&recording, &self.namer);
         let (lines, notes) = self.drain.objects.lines(&recording);
         names.lines = lines;
         names.notes.extend(notes);

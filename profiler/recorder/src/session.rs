@@ -30,6 +30,12 @@ pub struct SharedMemory {
     len: usize,
 }
 
+// SAFETY: the mapping belongs to no thread, and is unmapped by the last owner.
+unsafe impl Send for SharedMemory {}
+// SAFETY: what is shared is read and written through atomics; other bytes are written by one publisher, before an atomic
+// makes them known.
+unsafe impl Sync for SharedMemory {}
+
 impl SharedMemory {
     /// Creates a sparse memfd of `len` zero bytes, [sealed](https://man7.org/linux/man-pages/man2/memfd_create.2.html)
     /// so that its size cannot change.
@@ -165,6 +171,9 @@ impl Session {
             threads_without_block: AtomicU32::new(0),
             processes_without_block: AtomicU32::new(0),
             claim_hint: AtomicU32::new(0),
+            bell: AtomicU32::new(0),
+            openings: AtomicU32::new(0),
+            resting: AtomicU32::new(0),
         };
         // SAFETY: the header lies inside the mapping, which is page-aligned, and no other process has it mapped yet.
         unsafe { header.cast::<SessionHeader>().write(value) };
@@ -185,6 +194,13 @@ impl Session {
     pub fn header(&self) -> &SessionHeader {
         // SAFETY: the mapping is larger than the header and page-aligned; any bytes are a valid header.
         unsafe { &*self.memory.base.cast::<SessionHeader>() }
+    }
+
+    /// Says whether processes ring the bell when they, or threads, begin. A pass after this call finds those that have
+    /// begun before and did not ring.
+    pub fn set_resting(&self, rests: bool) {
+        self.header().resting.store(u32::from(rests), Ordering::SeqCst);
+        std::sync::atomic::fence(Ordering::SeqCst);
     }
 
     /// The session version of a target that could not record because its version differs from [`SESSION_VERSION`].

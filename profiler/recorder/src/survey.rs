@@ -21,6 +21,8 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// Before the next look, at least this multiple of the last look's CPU time passes, so that looks use at most 0.5 % of
 /// a CPU.
 const PAUSE: u32 = 200;
+/// The same while the recorded processes do nothing: at most 0.02 % of a CPU.
+const PAUSE_AT_REST: u32 = 5000;
 /// The first looks, to which [`PAUSE`] does not apply: processes that end soon are seen by these or not at all.
 const EARLY: u32 = 6;
 /// Number of looks after which a process without a block counts as unrecorded if no definite reason was found: the
@@ -88,6 +90,7 @@ pub struct Survey {
     begun: Instant,
     looks: u32,
     due: Instant,
+    due_at_rest: Instant,
 }
 
 impl Survey {
@@ -98,12 +101,12 @@ impl Survey {
         let (members, gone) = (HashMap::new(), BTreeMap::new());
         let (program, own) = (see(program).map(|seen| seen.id()), Own::new(preload, without_children));
         let period = 1_000_000_000 / u64::from(rate.max(1));
-        Survey { program, own, period, members, gone, begun, looks: 0, due: begun + FIRST }
+        Survey { program, own, period, members, gone, begun, looks: 0, due: begun + FIRST, due_at_rest: begun }
     }
 
-    /// Whether it is time for a look.
-    pub fn is_due(&self) -> bool {
-        Instant::now() >= self.due
+    /// Whether it is time for a look. `rests`: the recorded processes do nothing.
+    pub fn is_due(&self, rests: bool) -> bool {
+        Instant::now() >= if rests { self.due.max(self.due_at_rest) } else { self.due }
     }
 
     /// Looks at all processes of the family. `recorded`: the processes that have a block, with the periods of their
@@ -116,6 +119,7 @@ impl Survey {
         let pause = if self.looks > EARLY { spent * PAUSE } else { Duration::ZERO };
         let now = Instant::now();
         self.due = now + (now - self.begun).clamp(FIRST, LONGEST).max(pause);
+        self.due_at_rest = now + spent * PAUSE_AT_REST;
     }
 
     /// As [`Survey::look`], after the program's end. A process of the family whose parent ended before a look saw it is

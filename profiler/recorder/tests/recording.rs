@@ -179,6 +179,7 @@ fn config(folder: &Path, role: &str) -> Config {
         namer: Vec::new(),
         tap: Default::default(),
         named: true,
+        names_later: false,
         walk: None,
         notes: vec!["a note".into()],
     }

@@ -46,6 +46,11 @@ pub const NOT_RECORDED: &str = "not recorded: ";
 /// The beginning of the note about processes that the program has left running.
 pub const LEFT_RUNNING: &str = "the program ended and left processes running";
 
+/// The note of a recording whose functions are named when it is shown (`uu record --names later`).
+pub const NAMED_LATER: &str =
+    "functions have no names in this recording (--names later): they are named from the files of \
+                               the program and its libraries, as they are where it is shown";
+
 /// A note of a recording that was made from outside, by stopping threads, begins with this.
 pub const FROM_OUTSIDE: &str = "from outside: ";
 /// The same of one that was made by a sampler that was put into the process.

@@ -139,6 +139,11 @@ impl Recording {
         }
     }
 
+    /// Whether the functions of files that stay were left to be named when the recording is shown.
+    pub fn is_named_later(&self) -> bool {
+        self.notes.iter().any(|note| note.ends_with(crate::NAMED_LATER))
+    }
+
     /// Reads a recording from a file.
     pub fn read(path: &Path) -> Result<Recording, ReadError> {
         let file = files::open(path).map_err(|e| ReadError::Io(path.to_owned(), e))?;

@@ -1,13 +1,13 @@
 //! Names of the frames of samples, as recorded: nothing is hidden or merged.
 
 use crate::line::with_columns;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::plugin::TABLE_NONE;
 use uunwind_core::walk::EMBEDDER;
 use uunwind_language::{Language, Place};
 use uunwind_recording::objects::{file_address, lookup_address, ObjectMap};
-use uunwind_recording::{Call, JitCode, JitPlace, Name, Recording, Sample, Symbol};
+use uunwind_recording::{Call, JitCode, JitPlace, Name, Recording, Sample, Symbol, Symbols};
 use uunwind_symbolize::calls::jumped;
 use uunwind_symbolize::{own_path, symbolize};
 
@@ -75,11 +75,27 @@ pub struct Resolver<'a> {
     jit: HashMap<(u32, u64), Vec<&'a JitPlace>>,
 }
 
+/// The names that were recorded, and of other addresses those that were found now.
+fn complete(recorded: &Symbols, mut found: Symbols) -> Symbols {
+    let named: HashSet<_> = recorded.entries.iter().map(|symbol| (symbol.object, symbol.address)).collect();
+    let objects: HashSet<_> = named.iter().map(|(object, _)| *object).collect();
+    found.entries.retain(|symbol| !named.contains(&(symbol.object, symbol.address)));
+    found.calls.retain(|call| {
+        !recorded.calls.iter().any(|other| (other.object, other.address) == (call.object, call.address))
+    });
+    found.unusable.retain(|(object, _)| !objects.contains(object));
+    found.add(recorded.clone());
+    found
+}
+
 impl<'a> Resolver<'a> {
     /// Takes the symbols of the recording. If it was cut before they were written, symbolizes now.
     pub fn new(recording: &'a Recording) -> Resolver<'a> {
         let mut map = ObjectMap::new(recording);
         let symbols = match &recording.symbols {
+            Some(recorded) if recording.is_named_later() => {
+                complete(recorded, symbolize(recording, &mut map, &own_path))
+            }
             Some(symbols) => symbols.clone(),
             None => symbolize(recording, &mut map, &own_path),
         };

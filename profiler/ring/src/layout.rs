@@ -20,12 +20,14 @@ use uunwind_core::walk::PLUGIN_INDICES;
 /// First word of the session header.
 pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"uu-ring1");
 /// Version of the session, the facts and the rule tables; a target that finds another version does not record.
-pub const SESSION_VERSION: u32 = 13;
+pub const SESSION_VERSION: u32 = 14;
 /// Bytes of the first page. The fields that identify the version have the same offsets in all versions: the magic word
 /// at 0, the version at 8, and the word at [`OTHER_VERSION_OFFSET`].
 pub const FIRST_PAGE: usize = 4096;
 /// Offset of an `AtomicU32`: the version of a target that met this session and could not record, 0 if there was none.
 pub const OTHER_VERSION_OFFSET: usize = FIRST_PAGE - 4;
+/// Offset of the [openings](crate::openings) in the first page.
+pub const OPENINGS_OFFSET: usize = 64;
 /// Bit in `ProcessBlock::plugin_reasons`: the plugin has been switched off.
 pub const PLUGIN_OFF: u32 = 1 << 31;
 /// Size of a block, in bytes: the fixed part, and a ring.
@@ -80,6 +82,13 @@ pub struct SessionHeader {
     pub processes_without_block: AtomicU32,
     /// Index of the block at which the next search for a free one begins.
     pub claim_hint: AtomicU32,
+    /// Rung by processes when there is something for the recorder that cannot wait for its next pass. The recorder waits
+    /// for it to change ([futex(2)](https://man7.org/linux/man-pages/man2/futex.2.html)).
+    pub bell: AtomicU32,
+    /// Number of [openings](crate::openings) so far.
+    pub openings: AtomicU32,
+    /// The recorder rests: processes and threads that begin ring the bell. Else it finds them soon enough.
+    pub resting: AtomicU32,
 }
 
 /// Header of a process block. The rest of the block is not used.
@@ -168,7 +177,8 @@ impl ThreadBlock {
 }
 
 const _: () = {
-    assert!(core::mem::size_of::<SessionHeader>() <= OTHER_VERSION_OFFSET && FIRST_PAGE <= STATES_OFFSET);
+    assert!(core::mem::size_of::<SessionHeader>() <= OPENINGS_OFFSET && FIRST_PAGE <= STATES_OFFSET);
+    assert!(OPENINGS_OFFSET + crate::openings::BYTES <= OTHER_VERSION_OFFSET);
     assert!(core::mem::offset_of!(SessionHeader, version) == 8);
     assert!(core::mem::size_of::<ProcessBlock>() <= BLOCK_HEADER);
     assert!(core::mem::size_of::<ThreadBlock>() <= BLOCK_HEADER);

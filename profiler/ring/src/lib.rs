@@ -20,6 +20,7 @@ pub mod injected;
 pub mod layout;
 pub mod names;
 pub mod numbers;
+pub mod openings;
 pub mod record;
 pub mod samples;
 pub mod tables;

@@ -2,6 +2,7 @@
 
 use std::mem::offset_of;
 use uunwind_ring::layout::*;
+use uunwind_ring::openings;
 use uunwind_ring::record::RecordType;
 use uunwind_ring::samples::{Callers, Sum, Words, FOLLOWERS, GAP, RESTART, RESTART_EVERY, STATE, WEIGHT};
 
@@ -42,10 +43,15 @@ fn sizes_and_offsets_of_the_session() {
         ("u32 threads that found no block", offset_of!(SessionHeader, threads_without_block)),
         ("u32 processes that found no block", offset_of!(SessionHeader, processes_without_block)),
         ("u32 block at which the next search for a free one begins", offset_of!(SessionHeader, claim_hint)),
+        ("u32 bell", offset_of!(SessionHeader, bell)),
+        ("u32 number of openings", offset_of!(SessionHeader, openings)),
+        ("u32 whether the recorder rests", offset_of!(SessionHeader, resting)),
         ("u32 version of a process that could not record", OTHER_VERSION_OFFSET),
     ] {
         says(&text, &format!("{what} at {offset}"));
     }
+    says(&text, &format!("{} openings at {OPENINGS_OFFSET}", openings::SLOTS));
+    says(&text, &format!("a path of at most {} bytes", openings::PATH_BYTES));
     assert_eq!(SESSION_MAGIC.to_le_bytes(), *b"uu-ring1");
     let states = [(FREE, "free"), (CLAIMED, "claimed"), (LIVE_PROCESS, "of a process"), (LIVE_THREAD, "of a thread |")];
     for (state, what) in states.into_iter().chain([(ENDED_THREAD, "of a thread that has ended")]) {

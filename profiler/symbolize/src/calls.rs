@@ -4,11 +4,12 @@
 
 use super::{demangle, functions, table};
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
-use object::{Architecture, Object, ObjectSection, ReadCache, SectionFlags};
+use object::{Architecture, Object, ObjectSection, SectionFlags};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::Path;
 use uunwind_core::frame::{frames, Frame};
+use uunwind_elf::blocks::Blocks;
 use uunwind_recording::objects::{lookup_address, ObjectMap};
 use uunwind_recording::{Call, Recording, Symbol, Symbols};
 
@@ -37,7 +38,7 @@ type Code<'d> = (bool, u64, &'d [u8]);
 /// The direct calls that end at return addresses one byte after these `addresses` (file addresses), and lead to
 /// functions that may jump to others.
 pub fn find(path: &Path, object: u32, addresses: &[u64]) -> Option<Vec<Call>> {
-    let cache = ReadCache::new(uunwind_elf::files::open(path).ok()?);
+    let cache = Blocks::new(uunwind_elf::files::open(path).ok()?);
     let elf = object::File::parse(&cache).ok().filter(|elf| elf.architecture() == Architecture::X86_64)?;
     let executable = |flags| matches!(flags, SectionFlags::Elf { sh_flags } if sh_flags & u64::from(object::elf::SHF_EXECINSTR) != 0);
     let code: Vec<Code<'_>> = elf

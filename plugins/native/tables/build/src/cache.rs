@@ -68,6 +68,13 @@ impl Cache {
         Ok((self.named(&inputs, key, &name)?.0, name))
     }
 
+    /// The rule table of an object, if it is on the disk.
+    pub fn kept_of(&self, image: &Image) -> Option<Vec<u8>> {
+        self.folder.as_ref()?;
+        let (inputs, key) = (Inputs::of(image), image.unwind_key());
+        self.kept(&inputs.digest(key), key)
+    }
+
     fn named(&self, inputs: &Inputs<'_>, key: u64, name: &Name) -> Result<(Vec<u8>, Cached), NoTable> {
         if let Some(bytes) = self.kept(name, key) {
             return Ok((bytes, Cached::Hit));

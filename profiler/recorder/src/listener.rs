@@ -1,0 +1,283 @@
+//! The thread that answers the session's bell: it publishes the cached rule table of an object that a process is about
+//! to load, while the process loads it. It waits for no pass over the rings, and a pass does not wait for it.
+
+use crate::analyst::without_signals;
+use crate::session::Session;
+use crate::tables::Tables;
+use rustix::event::{eventfd, EventfdFlags};
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
+use std::sync::Arc;
+use std::thread::Builder;
+use std::time::Duration;
+use uunwind_elf::{key_of, Image};
+use uunwind_ring::layout::FIRST_PAGE;
+use uunwind_ring::openings::{Openings, SLOTS};
+use uunwind_tables_build::Cache;
+
+/// After each answer the thread rests for this time, so that a process that rings all the time does not keep a CPU busy.
+const REST: Duration = Duration::from_millis(1);
+/// The thread's nice value, where it may have that.
+const HURRIED: i32 = -10;
+/// Its slice of CPU time, in ns: the shortest that the kernel gives.
+const SLICE: u64 = 100_000;
+/// At most this number of openings wait for the recorder's own thread; each is a path.
+const MOST_WAITING: usize = 64;
+
+/// An object that a process is about to load.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// Where it can be opened.
+    pub file: PathBuf,
+    /// The path that the process has it under.
+    pub path: Vec<u8>,
+}
+
+/// Wakes the recorder's own thread from its [poll(2)](https://man7.org/linux/man-pages/man2/poll.2.html). Its clones
+/// wake the same one.
+#[derive(Clone)]
+pub struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    /// A new one. Errors: those of [eventfd(2)](https://man7.org/linux/man-pages/man2/eventfd.2.html).
+    pub fn new() -> io::Result<Waker> {
+        Ok(Waker(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
+    }
+
+    /// A descriptor that is readable from a call of [`Waker::wake`] until [`Waker::is_woken`].
+    pub fn poll_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Wakes it.
+    pub fn wake(&self) {
+        // It fails only when it was woken very often, and is awake.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Whether it was woken since the last call.
+    pub fn is_woken(&self) -> bool {
+        rustix::io::read(&*self.0, &mut [0; 8]).is_ok()
+    }
+}
+
+/// The recorder's side of the thread, which ends with this value.
+pub struct Listener {
+    openings: Receiver<Opening>,
+    shared: Arc<Shared>,
+}
+
+/// The first page of the session, in a mapping that stays.
+struct Shared {
+    page: *mut u8,
+    is_over: AtomicBool,
+}
+
+// SAFETY: the page stays mapped, and all that is used of it are atomics.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    fn bell(&self) -> &AtomicU32 {
+        // SAFETY: the header begins the page, which stays mapped, at an address that is aligned for it.
+        unsafe { &(*self.page.cast::<uunwind_ring::layout::SessionHeader>()).bell }
+    }
+
+    fn openings(&self) -> Openings<'_> {
+        // SAFETY: as above.
+        unsafe { Openings::at(self.page) }
+    }
+
+    fn ring(&self) {
+        self.bell().fetch_add(1, Ordering::Release);
+        // SAFETY: a word that stays mapped; the call writes nothing.
+        unsafe { libc::syscall(libc::SYS_futex, self.bell().as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+    }
+
+    /// Waits until the bell has another count than this.
+    fn wait(&self, heard: u32) {
+        let no_timeout = std::ptr::null::<libc::timespec>();
+        // SAFETY: a word that stays mapped, and no timeout.
+        unsafe { libc::syscall(libc::SYS_futex, self.bell().as_ptr(), libc::FUTEX_WAIT, heard, no_timeout) };
+    }
+}
+
+impl Listener {
+    /// Starts the thread. Tables come from the cache only; objects whose table is not there are left to whoever takes
+    /// the openings. Errors: there is no memory for it, or no thread (RLIMIT_NPROC); then objects come with the first
+    /// samples that meet them.
+    pub fn start(session: &Session, tables: Tables, cache: Cache, waker: Waker) -> io::Result<Listener> {
+        let shared =
+            Arc::new(Shared { page: session.memory().map_again(FIRST_PAGE)?, is_over: AtomicBool::new(false) });
+        let (report, openings) = sync_channel(MOST_WAITING);
+        let own = shared.clone();
+        let work = move || listen(&own, &tables, &cache, &report, &waker);
+        without_signals(|| Builder::new().name("uu-listener".to_owned()).spawn(work))?;
+        Ok(Listener { openings, shared })
+    }
+
+    /// The openings since the last call. Never waits.
+    pub fn poll(&self) -> Vec<Opening> {
+        self.openings.try_iter().collect()
+    }
+}
+
+impl Drop for Listener {
+    /// Does not wait for the thread: it may be reading from a file system that does not answer.
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Release);
+        self.shared.ring();
+    }
+}
+
+fn listen(shared: &Shared, tables: &Tables, cache: &Cache, report: &SyncSender<Opening>, waker: &Waker) {
+    hurry();
+    let mut next = 0;
+    loop {
+        let heard = shared.bell().load(Ordering::Acquire);
+        if shared.is_over.load(Ordering::Acquire) {
+            return;
+        }
+        let (openings, user) = (shared.openings(), rustix::process::geteuid().as_raw());
+        let count = openings.count();
+        // Older ones were overwritten.
+        if count.wrapping_sub(next) > SLOTS as u32 {
+            next = count.wrapping_sub(SLOTS as u32);
+        }
+        while next != count {
+            let Some((pid, path)) = openings.get(next) else { break };
+            next = next.wrapping_add(1);
+            let Some(opening) = place(pid, path.as_bytes(), user) else { continue };
+            prepare(&opening.file, tables, cache);
+            // Where too many wait, the object comes with the first sample that meets it.
+            let _ = report.try_send(opening);
+        }
+        waker.wake();
+        std::thread::sleep(REST);
+        shared.wait(heard);
+    }
+}
+
+/// Lets the calling thread run soon after it was woken, also on a busy machine: it works for a moment at a time. By a
+/// higher priority where that is allowed, and by short slices where the kernel has them (Linux 6.12; before, it ignores
+/// them): [sched_setattr(2)](https://man7.org/linux/man-pages/man2/sched_setattr.2.html).
+fn hurry() {
+    #[repr(C)]
+    struct Attributes {
+        size: u32,
+        policy: u32,
+        flags: u64,
+        nice: i32,
+        priority: u32,
+        runtime: u64,
+        deadline: u64,
+        period: u64,
+    }
+    // SAFETY: plain call; 0 is the calling thread.
+    let own = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    for nice in [own.min(HURRIED), own] {
+        let size = size_of::<Attributes>() as u32;
+        let policy = libc::SCHED_OTHER as u32;
+        let wanted = Attributes { size, policy, flags: 0, nice, priority: 0, runtime: SLICE, deadline: 0, period: 0 };
+        // SAFETY: the first version of the structure, of the size that it says.
+        if unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) } == 0 {
+            return;
+        }
+    }
+}
+
+/// Where the recorder can open a file that a process with this path opens. `None`: the process is not this user's, so
+/// what may be read here is not what it may read; or it is gone.
+fn place(pid: u32, path: &[u8], user: u32) -> Option<Opening> {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    if std::fs::metadata(&process).ok()?.uid() != user {
+        return None;
+    }
+    let path = Path::new(OsStr::from_bytes(path));
+    let path =
+        if path.is_absolute() { path.to_owned() } else { std::fs::read_link(process.join("cwd")).ok()?.join(path) };
+    let file = process.join("root").join(path.strip_prefix("/").ok()?);
+    Some(Opening { file, path: path.into_os_string().into_encoded_bytes() })
+}
+
+/// Publishes the object's rule table, if it is cached.
+fn prepare(file: &Path, tables: &Tables, cache: &Cache) {
+    let Ok(image) = Image::open(file) else { return };
+    let key = key_of(&image).0;
+    if tables.has(key) {
+        return;
+    }
+    if let Some(table) = cache.kept_of(&image) {
+        // Where there is no room, the recorder's thread says so.
+        let _ = tables.publish(key, &table);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::FactsPublisher;
+
+    /// What the preloaded object does.
+    fn announce(session: &Session, path: &str) {
+        let page = session.memory().at(0, FIRST_PAGE).expect("a page");
+        // SAFETY: the page lives as long as the session.
+        unsafe { Openings::at(page) }.put(std::process::id(), path.as_bytes());
+        // SAFETY: as above.
+        let bell = unsafe { &(*page.cast::<uunwind_ring::layout::SessionHeader>()).bell };
+        bell.fetch_add(1, Ordering::Release);
+        // SAFETY: a word that is mapped.
+        unsafe { libc::syscall(libc::SYS_futex, bell.as_ptr(), libc::FUTEX_WAKE, 1) };
+    }
+
+    fn until(what: impl Fn() -> bool) {
+        while !what() {
+            std::thread::sleep(REST);
+        }
+    }
+
+    #[test]
+    fn the_cached_table_of_an_object_is_published_before_it_is_loaded() {
+        let (session, facts) = (Session::create().expect("memory"), FactsPublisher::create().expect("memory"));
+        let folder = tempfile::tempdir().expect("a folder");
+        let cache = Cache::at(folder.path().join("tables"));
+        let shell = Image::open(Path::new("/bin/sh")).expect("an object");
+        let key = key_of(&shell).0;
+        let waker = Waker::new().expect("an eventfd");
+        let listener =
+            Listener::start(&session, facts.tables().clone(), cache.clone(), waker.clone()).expect("a thread");
+        // Not cached: it is left to the analyst.
+        announce(&session, "/bin/sh");
+        until(|| waker.is_woken());
+        let found = listener.poll();
+        until(|| found.len() == 1 || !listener.poll().is_empty());
+        assert!(!facts.has_table(key));
+        cache.table(&shell).expect("a table");
+        announce(&session, "/bin/sh");
+        until(|| facts.has_table(key));
+        // Any bytes are survived: no file, one that is no object, a pid that nobody has.
+        for path in ["/nonexistent/x", "/etc/passwd", "relative/x", "/"] {
+            announce(&session, path);
+            until(|| waker.is_woken());
+        }
+    }
+
+    #[test]
+    fn a_path_is_looked_up_as_the_process_sees_it() {
+        let (own, user) = (std::process::id(), rustix::process::geteuid().as_raw());
+        let found = place(own, b"/lib/x.so", user).expect("this process");
+        assert_eq!(found.file, PathBuf::from(format!("/proc/{own}")).join("root").join("lib/x.so"));
+        let here = std::env::current_dir().expect("a folder");
+        let relative = place(own, b"./x.so", user).expect("this process");
+        assert_eq!(Path::new(OsStr::from_bytes(&relative.path)), here.join("./x.so"));
+        assert_eq!(place(own, b"/lib/x.so", user.wrapping_add(1)), None, "another user's");
+        assert_eq!(place(u32::MAX, b"/lib/x.so", user), None);
+    }
+}
