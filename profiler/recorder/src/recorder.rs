@@ -212,7 +212,10 @@ fn start(
     let mut objects = config.objects.clone();
     let safe = SafePaths::make(&mut [&mut preload].into_iter().chain(&mut objects).collect::<Vec<_>>())?;
     let value = format!("{}:{}:{}:{}:{}", std::process::id(), session.fd(), facts.fd(), config.rate, flags);
-    let preload = preload_value(config.asan_runtime.as_ref(), &preload, users_preload());
+    // The first object is libuunwind, the others are the plugins.
+    let beside = if config.allocator { objects.len() } else { 1 };
+    let preloaded: Vec<&PathBuf> = [&preload].into_iter().chain(objects.iter().take(beside)).collect();
+    let preload = preload_value(config.asan_runtime.as_ref(), &preloaded, users_preload());
     let pid = spawn(config, &value, &preload, &objects_value(&objects))?;
     Ok((Child::new(pid), safe))
 }
