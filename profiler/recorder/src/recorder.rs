@@ -141,6 +141,7 @@ pub fn record_with(
     let (snapshots, walk) = (Snapshots::new(config.every), config.walk);
     let mut running = Running {
         child,
+        executable: config.executable.clone(),
         drain,
         safe,
         path,
@@ -239,6 +240,8 @@ fn settings(config: &Config, flags: u32, pid: u32) -> Settings {
 /// A recording and its program, which may still run when the recording is over.
 pub struct Running {
     child: Child,
+    /// The ELF file that it began with.
+    executable: PathBuf,
     drain: Drain,
     safe: SafePaths,
     path: PathBuf,
@@ -353,6 +356,13 @@ impl Running {
             self.drain.writer.note(&line);
         }
         self.drain.finish_all();
+        if let Some(ended) = ended {
+            let exe = self.executable.as_os_str().as_bytes();
+            self.drain.ended.add(self.child.pid(), exe, ended.status);
+        }
+        if let Some(note) = self.drain.ended.note() {
+            self.drain.writer.note(&note);
+        }
         let end = End {
             time: machine::monotonic(),
             cause,
