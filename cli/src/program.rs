@@ -20,6 +20,8 @@ pub struct Program {
     pub closure: Vec<PathBuf>,
     /// AddressSanitizer's runtime, if it needs one.
     pub asan_runtime: Option<PathBuf>,
+    /// It defines malloc itself.
+    pub allocator: bool,
     /// Notes for the user.
     pub notes: Vec<String>,
 }
@@ -53,7 +55,8 @@ pub fn check(program: &OsStr) -> Result<Program, Failure> {
             "use async-profiler for Java: uu shows the JVM's native frames, and names Java code by a perf map only";
         notes.push(format!("{shown}: {advice}"));
     }
-    Ok(Program { executable, closure, asan_runtime: resolved.traits.address_sanitizer, notes })
+    let (asan_runtime, allocator) = (resolved.traits.address_sanitizer, resolved.traits.allocator);
+    Ok(Program { executable, closure, asan_runtime, allocator, notes })
 }
 
 /// What can be done with programs into which nothing can be loaded.

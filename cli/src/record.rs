@@ -139,6 +139,7 @@ pub fn prepare(command: &[OsString]) -> Result<(Config, Analysers), Failure> {
         preload: layout.preload,
         objects,
         asan_runtime: program.asan_runtime,
+        allocator: program.allocator,
         events_from: None,
         notes: program.notes,
         namer,

@@ -42,17 +42,18 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     let layout = layout::find()?;
     let checked = program::check(name)?;
     let destination = destination(options.output.as_deref())?;
-    let mut object = layout.crash;
+    let (mut object, mut library) = (layout.crash, layout.library);
     if !object.is_file() {
         let text = format!("{} is missing: install uu as a whole, or build it with ci/build", object.display());
         return Err(Failure::new(text));
     }
     // The program and its children use the links.
-    let mut safe = SafePaths::make(&mut [&mut object]).map_err(Failure::new)?;
+    let mut safe = SafePaths::make(&mut [&mut object, &mut library]).map_err(Failure::new)?;
     safe.keep();
     let mut command = Command::new(name);
     command.args(arguments);
-    command.env("LD_PRELOAD", preload_value(checked.asan_runtime.as_ref(), &object, users_preload()));
+    let preloaded = [&object, &library];
+    command.env("LD_PRELOAD", preload_value(checked.asan_runtime.as_ref(), &preloaded, users_preload()));
     command.env("UU_REPORT_CRASHES", destination);
     match options.json {
         true => command.env("UU_REPORT_CRASHES_FORMAT", "json"),

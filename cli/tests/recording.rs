@@ -234,6 +234,12 @@ fn exit_codes() {
     }
     let (code, text) = outcome(&uu.run(&record(&["--fail-empty"], "fails")));
     assert!(code == 9 && !text.contains("nothing was sampled"), "{text}");
+    // A signal that ended the program is the reason, and what it computed until then is none.
+    for (signal, name) in [("9", "SIGKILL"), ("SEGV", "SIGSEGV"), ("ABRT", "SIGABRT"), ("TERM", "SIGTERM")] {
+        let (code, text) = outcome(&uu.run(&["record", "--", "sh", "-c", &format!("kill -{signal} $$")]));
+        let said = format!("nothing was sampled: {name} ended the program, before it was recorded. It had used ");
+        assert!(code > 128 && text.contains(&said) && !text.contains("more work"), "{code}: {text}");
+    }
     assert_eq!(outcome(&uu.run(&["record", "--", "sh", "-c", "kill -9 $$"])).0, 137);
     assert_eq!(uu.files(".uu").len(), 3, "empty recordings are removed");
 }

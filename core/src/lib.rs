@@ -10,6 +10,7 @@
 //! rule             data that describes how to get from a frame to its caller
 //! memory           the only way to read a stack, an object or a runtime: guarded, probed, recorded
 //! objects, loads   the loaded objects, as the loader lists them, confirmed when it has loaded or unloaded anything
+//! loaded           what the loaded objects name, looked up without the loader's help (not for handlers)
 //! call_site        whether an address is a return address
 //! plugin           the contract with unwinders in DSOs
 //! walk             the loop, and its environment (`walk::Env`), which a process, a test or a fuzzer provides
@@ -30,6 +31,7 @@ pub mod few;
 pub mod frame;
 pub mod headers;
 pub mod library;
+pub mod loaded;
 pub mod loads;
 pub mod memory;
 pub mod numbered;

@@ -12,7 +12,7 @@ use crate::describe::{uu_describe, uu_names_lost};
 use crate::embedder::{uu_intern, uu_mark_interpreter, uu_publish_frames, uu_unmark_interpreter};
 use crate::faults::uu_handle_faults;
 use crate::home::{settle, Home};
-use crate::init::{dl_iterate_phdr, segments, DlPhdrInfo};
+use crate::init::dl_iterate_phdr;
 use crate::library::uu_private_library_0;
 use crate::plugin_call::uu_plugin_call;
 use crate::setup::{uu_setup, uu_setup_with};
@@ -24,7 +24,8 @@ use crate::windows::{
     uu_register_window, uu_replace_windows, uu_seal_window, uu_synchronize, uu_ticket, uu_unlink_window,
     uu_unregister_window,
 };
-use core::ffi::{c_char, c_int, c_void, CStr};
+use core::ffi::CStr;
+use uunwind_core::loaded::{self, PhdrInfo};
 
 const SYMBOL: &CStr = c"uu_private_home_1";
 
@@ -74,71 +75,31 @@ pub static uu_private_home_1: Home = Home {
     triggers_lost: uu_triggers_lost,
 };
 
-extern "C" {
-    fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
-    fn dlclose(handle: *mut c_void) -> c_int;
-    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
-}
-
-const ROOM: usize = 16;
-
-/// Copies of the library, in the loader's order.
-struct Copies {
-    names: [*const c_char; ROOM],
-    len: usize,
-    own: Option<usize>,
-}
-
 /// Looks for a copy that was there first. In normal context, when this one is loaded.
 pub fn find() {
-    let mut copies = Copies { names: [core::ptr::null(); ROOM], len: 0, own: None };
-    // SAFETY: normal context; the callback gets `copies`.
-    unsafe { dl_iterate_phdr(note, (&raw mut copies).cast()) };
-    let before_us = copies.names.get(..copies.own.unwrap_or(0)).unwrap_or(&[]);
-    for name in before_us {
-        const RTLD_LAZY: c_int = 1;
-        const RTLD_NOLOAD: c_int = 4;
-        // SAFETY: a loaded object's name, which stays as long as it is loaded; both kinds of copies are never unloaded,
-        // so giving the handle back at once leaves the symbol where it is.
+    let own = &raw const uu_private_home_1;
+    let serves = |found: &&Home| found.version == 1 && found.size >= uu_private_home_1.size;
+    // The result's inner value: the copy; none: this copy comes first.
+    let copy = |object: &PhdrInfo| {
+        // SAFETY: the loader's structure, during its iteration. Both kinds of copies are never unloaded, so that the
+        // table stays where it is; its symbol's name has its version.
         unsafe {
-            let handle = dlopen(*name, RTLD_LAZY | RTLD_NOLOAD);
-            if handle.is_null() {
-                continue;
+            if object.covers(own as u64) {
+                return Some(None);
             }
-            let home = dlsym(handle, SYMBOL.as_ptr()).cast::<Home>();
-            dlclose(handle);
-            let Some(found) = home.as_ref().filter(|found| found.version == 1 && found.size >= uu_private_home_1.size)
-            else {
-                continue;
-            };
-            if !core::ptr::eq(found, &uu_private_home_1) {
-                settle(home);
-                return;
+            let path = object.path();
+            let base = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+            if !base.starts_with(b"libuunwind.so") {
+                return None;
             }
+            let home = object.dynamic().symbol(SYMBOL)?.address as *const Home;
+            home.as_ref().filter(serves).map(|_| Some(home))
+        }
+    };
+    // SAFETY: normal context, libc's function; then a table in an object that is never unloaded.
+    unsafe {
+        if let Some(Some(home)) = loaded::find(dl_iterate_phdr, copy) {
+            settle(home);
         }
     }
-}
-
-unsafe extern "C" fn note(info: *mut DlPhdrInfo, _size: usize, copies: *mut c_void) -> c_int {
-    // SAFETY: the loader passes its structure, `find` its list.
-    let (info, copies) = unsafe { (&*info, &mut *copies.cast::<Copies>()) };
-    let own = &raw const uu_private_home_1 as u64;
-    // SAFETY: the loader's own structure.
-    if unsafe { segments(info) }.any(|segment| (segment.start..segment.end).contains(&own)) {
-        copies.own = Some(copies.len);
-        return 1;
-    }
-    if info.name.is_null() {
-        return 0;
-    }
-    // SAFETY: a NUL-terminated path.
-    let path = unsafe { CStr::from_ptr(info.name.cast()) }.to_bytes();
-    let base = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-    if base.starts_with(b"libuunwind.so") {
-        if let Some(place) = copies.names.get_mut(copies.len) {
-            *place = info.name.cast();
-            copies.len += 1;
-        }
-    }
-    0
 }

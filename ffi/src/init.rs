@@ -2,6 +2,7 @@
 
 use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
+use uunwind_core::loaded::{self, Callback, PhdrInfo};
 use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::objects::DlFindObjectFn;
 use uunwind_core::span::Span;
@@ -11,80 +12,6 @@ use uunwind_live::state::{OBJECTS, REGISTRY, SLOTS, TSD_OFFSET};
 
 /// An entry of the auxiliary vector ([getauxval(3)](https://man7.org/linux/man-pages/man3/getauxval.3.html)).
 const AT_RANDOM: c_ulong = 25;
-
-/// `struct dl_phdr_info` (link.h), its first fields.
-#[repr(C)]
-pub struct DlPhdrInfo {
-    /// Load bias.
-    pub addr: u64,
-    /// Path, NUL-terminated; empty for the program.
-    pub name: *const u8,
-    phdr: *const u8,
-    phnum: u16,
-}
-
-/// One PT_LOAD segment, in memory.
-pub struct Segment {
-    /// First address.
-    pub start: u64,
-    /// End, exclusive.
-    pub end: u64,
-    /// Whether its `p_flags` have PF_X.
-    pub executable: bool,
-}
-
-/// The PT_LOAD segments of an object.
-///
-/// # Safety
-/// `info` must be the loader's.
-pub unsafe fn segments(info: &DlPhdrInfo) -> impl Iterator<Item = Segment> + '_ {
-    const PT_LOAD: u32 = 1;
-    const PF_X: u32 = 1;
-    // SAFETY: passed on.
-    unsafe { headers(info) }.filter(|h| h.kind == PT_LOAD).map(|h| Segment {
-        start: h.start,
-        end: h.start.wrapping_add(h.size),
-        executable: h.flags & PF_X != 0,
-    })
-}
-
-/// The dynamic section of an object in memory; null when it has none.
-///
-/// # Safety
-/// `info` must be the loader's.
-pub unsafe fn dynamic_section(info: &DlPhdrInfo) -> *const u8 {
-    const PT_DYNAMIC: u32 = 2;
-    // SAFETY: passed on.
-    unsafe { headers(info) }.find(|h| h.kind == PT_DYNAMIC).map_or(core::ptr::null(), |h| h.start as *const u8)
-}
-
-/// One program header, its address as loaded.
-struct Header {
-    kind: u32,
-    flags: u32,
-    start: u64,
-    size: u64,
-}
-
-/// # Safety
-/// `info` must be the loader's.
-unsafe fn headers(info: &DlPhdrInfo) -> impl Iterator<Item = Header> + '_ {
-    const PHENT: usize = 56;
-    (0..usize::from(info.phnum)).map(|i| {
-        // SAFETY: `phdr` points to `phnum` program headers of 56 bytes: type, flags, offset, vaddr, paddr, filesz,
-        // memsz.
-        unsafe {
-            let ph = info.phdr.add(i * PHENT);
-            let word = |offset: usize| ph.add(offset).cast::<u64>().read_unaligned();
-            Header {
-                kind: ph.cast::<u32>().read_unaligned(),
-                flags: ph.add(4).cast::<u32>().read_unaligned(),
-                start: info.addr.wrapping_add(word(16)),
-                size: word(40),
-            }
-        }
-    })
-}
 
 /// Finds the loader's counters in its `_rtld_global`, whose size is in the symbol table.
 fn watch_loads() {
@@ -104,25 +31,13 @@ const LOADER_DATA: usize = 64 * 1024;
 
 /// `_rtld_global`, and its size in bytes.
 fn loader_data() -> Option<(*const u64, usize)> {
-    const RTLD_DL_SYMENT: c_int = 1;
-    // SAFETY: a NUL-terminated name; dladdr1 fills four words and the address of an Elf64_Sym, whose size lies at 16.
-    unsafe {
-        let data = dlsym(core::ptr::null_mut(), c"_rtld_global".as_ptr());
-        let (mut info, mut symbol) = ([0u64; 4], core::ptr::null_mut::<c_void>());
-        if data.is_null() || dladdr1(data, info.as_mut_ptr().cast(), &raw mut symbol, RTLD_DL_SYMENT) == 0 {
-            return None;
-        }
-        let [_, _, _, at] = info;
-        if symbol.is_null() || at != data as u64 {
-            return None;
-        }
-        let size = symbol.cast::<u64>().add(2).read_unaligned() as usize;
-        (size <= LOADER_DATA).then_some((data.cast_const().cast(), size))
-    }
+    // SAFETY: normal context, libc's function.
+    let found = unsafe { loaded::symbol(dl_iterate_phdr, c"_rtld_global") }?;
+    (found.size as usize <= LOADER_DATA).then_some((found.address as *const u64, found.size as usize))
 }
 
-/// `dlpi_adds`, after the fields of [`DlPhdrInfo`]. (`dlpi_subs` is wrong where there are several link namespaces.)
-unsafe extern "C" fn count_of_loads(info: *mut DlPhdrInfo, size: usize, adds: *mut c_void) -> c_int {
+/// `dlpi_adds`, after the fields of [`PhdrInfo`]. (`dlpi_subs` is wrong where there are several link namespaces.)
+unsafe extern "C" fn count_of_loads(info: *mut PhdrInfo, size: usize, adds: *mut c_void) -> c_int {
     const AT: usize = 32;
     if size >= AT + 8 {
         // SAFETY: the structure has `size` bytes; `watch_loads` passes a word.
@@ -131,38 +46,81 @@ unsafe extern "C" fn count_of_loads(info: *mut DlPhdrInfo, size: usize, adds: *m
     1
 }
 
-/// The first object in the loader's list is the program.
-unsafe extern "C" fn program_image(info: *mut DlPhdrInfo, _size: usize, _data: *mut c_void) -> c_int {
-    // SAFETY: the loader passes its structure.
+/// The extent of the program's image: the first object in the loader's list is the program.
+fn program_image(program: &PhdrInfo) -> Option<Span> {
     let (mut start, mut end) = (u64::MAX, 0);
-    // SAFETY: as above.
-    for segment in unsafe { segments(&*info) } {
+    // SAFETY: the program is never unloaded.
+    for segment in unsafe { program.segments() } {
         start = start.min(segment.start & !0xfff);
         end = end.max(segment.end);
     }
-    OBJECTS.set_program(Span::new(start, end));
-    1
+    Some(Span::new(start, end))
 }
 
 extern "C" {
     /// The loader's dl_iterate_phdr(3). It locks: never in a handler.
-    pub fn dl_iterate_phdr(
-        callback: unsafe extern "C" fn(*mut DlPhdrInfo, usize, *mut c_void) -> c_int,
-        data: *mut c_void,
-    ) -> c_int;
-    fn __register_atfork(
-        prepare: Option<extern "C" fn()>,
-        parent: Option<extern "C" fn()>,
-        child: Option<extern "C" fn()>,
-        dso_handle: *mut c_void,
-    ) -> c_int;
+    pub fn dl_iterate_phdr(callback: Callback, data: *mut c_void) -> c_int;
+    fn uu_protected_register_atfork() -> *const c_void;
     fn getenv(name: *const c_char) -> *const c_char;
     fn getauxval(kind: c_ulong) -> c_ulong;
-    fn dladdr1(address: *const c_void, info: *mut c_void, extra: *mut *mut c_void, flags: c_int) -> c_int;
-    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     fn pthread_key_create(key: *mut c_uint, destructor: *mut c_void) -> c_int;
     fn pthread_key_delete(key: c_uint) -> c_int;
     fn pthread_setspecific(key: c_uint, value: *const c_void) -> c_int;
+}
+
+/// `__register_atfork(prepare, parent, child, dso)` of glibc (`posix/register-atfork.c`).
+type RegisterAtfork = unsafe extern "C" fn(
+    Option<extern "C" fn()>,
+    Option<extern "C" fn()>,
+    Option<extern "C" fn()>,
+    *mut c_void,
+) -> c_int;
+
+// The address of `__register_atfork`; null: libc has none. Weak, because musl's loader would not start a program for
+// which it cannot find a function that an object needs, and a program of glibc's passes LD_PRELOAD on to those of
+// musl's that it starts.
+#[cfg(target_arch = "x86_64")]
+core::arch::global_asm!(
+    ".pushsection .text.uu_protected_register_atfork,\"ax\",@progbits",
+    ".weak __register_atfork",
+    ".hidden uu_protected_register_atfork",
+    ".globl uu_protected_register_atfork",
+    ".type uu_protected_register_atfork,@function",
+    "uu_protected_register_atfork:",
+    ".cfi_startproc",
+    "mov rax, qword ptr [rip + __register_atfork@GOTPCREL]",
+    "ret",
+    ".cfi_endproc",
+    ".size uu_protected_register_atfork, .-uu_protected_register_atfork",
+    ".popsection",
+);
+#[cfg(target_arch = "aarch64")]
+core::arch::global_asm!(
+    ".pushsection .text.uu_protected_register_atfork,\"ax\",@progbits",
+    ".weak __register_atfork",
+    ".hidden uu_protected_register_atfork",
+    ".globl uu_protected_register_atfork",
+    ".type uu_protected_register_atfork,@function",
+    "uu_protected_register_atfork:",
+    ".cfi_startproc",
+    "adrp x0, :got:__register_atfork",
+    "ldr x0, [x0, :got_lo12:__register_atfork]",
+    "ret",
+    ".cfi_endproc",
+    ".size uu_protected_register_atfork, .-uu_protected_register_atfork",
+    ".popsection",
+);
+
+/// Whether libc is musl's, whose threads and loader have none of what is looked for here. (A static program has no
+/// symbols to ask for, and only one of glibc's is linked with this library.)
+fn is_musl() -> bool {
+    let of_libc = |object: &PhdrInfo| {
+        // SAFETY: the loader's structure, during its iteration.
+        let dynamic = unsafe { object.dynamic() };
+        dynamic.symbol(c"__libc_start_main").map(|_| dynamic.symbol(c"gnu_get_libc_version").is_none())
+    };
+    // SAFETY: normal context, libc's function.
+    unsafe { loaded::find(dl_iterate_phdr, of_libc) == Some(true) }
 }
 
 #[cfg(not(feature = "no-entry-points"))]
@@ -171,25 +129,37 @@ extern "C" {
 #[link_section = ".init_array.00001"]
 static INIT: extern "C" fn() = init;
 
-extern "C" fn init() {
-    crate::exports::find();
-    // SAFETY: functions of this object, which is never unloaded.
-    unsafe {
-        __register_atfork(Some(before_fork), Some(in_parent), Some(in_child), core::ptr::null_mut());
+/// Whether it ran: the loader calls it, or the sampler's constructor, if that comes first.
+static RAN: AtomicBool = AtomicBool::new(false);
+
+/// Runs before `main`, in a program whose allocator may not be ready for calls: nothing here may allocate.
+pub extern "C" fn init() {
+    if RAN.swap(true, Ordering::AcqRel) || is_musl() {
+        return;
     }
-    // SAFETY: RTLD_DEFAULT and a NUL-terminated name. `_dl_find_object` exists from glibc 2.35 on, so it is asked for
-    // by name and never linked.
-    let find = unsafe { dlsym(core::ptr::null_mut(), c"_dl_find_object".as_ptr()) };
-    if !find.is_null() {
+    crate::exports::find();
+    // SAFETY: glibc's function has this type, or is null; functions of this object, which is never unloaded.
+    unsafe {
+        let register = uu_protected_register_atfork();
+        if !register.is_null() {
+            let register = core::mem::transmute::<*const c_void, RegisterAtfork>(register);
+            register(Some(before_fork), Some(in_parent), Some(in_child), core::ptr::null_mut());
+        }
+    }
+    // SAFETY: normal context, libc's function. `_dl_find_object` exists from glibc 2.35 on, so it is asked for by name
+    // and never linked.
+    if let Some(find) = unsafe { loaded::symbol(dl_iterate_phdr, c"_dl_find_object") } {
         // SAFETY: that is the function's type (dlfcn.h).
-        OBJECTS.set_finder(unsafe { core::mem::transmute::<*mut c_void, DlFindObjectFn>(find) });
+        OBJECTS.set_finder(unsafe { core::mem::transmute::<usize, DlFindObjectFn>(find.address as usize) });
     }
     // SAFETY: getauxval has no preconditions. The kernel places these bytes on the stack of the main thread, above all
     // frames.
     own_stack::main_stack_is_below(unsafe { getauxval(AT_RANDOM) });
     OBJECTS.populate();
-    // SAFETY: normal context; the callback keeps nothing.
-    unsafe { dl_iterate_phdr(program_image, core::ptr::null_mut()) };
+    // SAFETY: normal context, libc's function.
+    if let Some(image) = unsafe { loaded::find(dl_iterate_phdr, program_image) } {
+        OBJECTS.set_program(image);
+    }
     watch_loads();
     // SAFETY: a NUL-terminated name. Under the sampler, which sets this variable, it lists the initial objects
     // itself.
@@ -231,21 +201,21 @@ extern "C" fn in_child() {
 /// several are found. The keys are given back.
 fn locate_tsd() -> u64 {
     const LIMIT: u64 = 2048;
+    const FIRST_BLOCK: u32 = 32;
     let values = [0x7575_0001_dead_0001u64, 0x7575_0002_beef_0002];
     let mut keys = [u32::MAX; 2];
     for (key, value) in keys.iter_mut().zip(values) {
-        // SAFETY: a key of our own, with a value that is never dereferenced and no destructor.
-        let failed = unsafe {
-            pthread_key_create(key, core::ptr::null_mut()) != 0
-                || pthread_setspecific(*key, value as *const c_void) != 0
-        };
-        if failed {
+        // SAFETY: a key of our own without a destructor.
+        if unsafe { pthread_key_create(key, core::ptr::null_mut()) } != 0 {
             *key = u32::MAX;
+        } else if *key < FIRST_BLOCK {
+            // SAFETY: a value that is never dereferenced. For a later block, glibc would allocate.
+            unsafe { pthread_setspecific(*key, value as *const c_void) };
         }
     }
     let mut found = 0;
     // On AArch64 it lies below the thread pointer, and its start is not published.
-    if keys.iter().all(|k| *k < 32) && !cfg!(target_arch = "aarch64") {
+    if keys.iter().all(|k| *k < FIRST_BLOCK) && !cfg!(target_arch = "aarch64") {
         let tp = syscall::thread_pointer();
         // SAFETY: glibc's struct pthread, which begins at the thread pointer, is larger than LIMIT.
         let word = |offset: u64| unsafe { ((tp + offset) as *const u64).read_volatile() };
@@ -268,7 +238,9 @@ fn locate_tsd() -> u64 {
         if key != u32::MAX {
             // SAFETY: created above.
             unsafe {
-                pthread_setspecific(key, core::ptr::null());
+                if key < FIRST_BLOCK {
+                    pthread_setspecific(key, core::ptr::null());
+                }
                 pthread_key_delete(key);
             }
         }

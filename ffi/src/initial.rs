@@ -3,25 +3,18 @@
 //!
 //! Runs once, when the library is loaded, in normal context.
 
-use crate::init::{dl_iterate_phdr, dynamic_section, segments, DlPhdrInfo};
+use crate::init::dl_iterate_phdr;
 use core::ffi::{c_char, c_int, c_void, CStr};
 use core::mem::MaybeUninit;
+use uunwind_core::loaded::{Dynamic, PhdrInfo, DT_NEEDED, DT_SONAME};
 use uunwind_core::memory::Reader;
 use uunwind_live::state::OBJECTS;
-
-const DT_NULL: u64 = 0;
-const DT_NEEDED: u64 = 1;
-const DT_STRTAB: u64 = 5;
-const DT_SONAME: u64 = 14;
 
 /// One loaded object, in the loader's order: the initial ones come before all others.
 #[derive(Clone, Copy)]
 struct Loaded {
-    bias: u64,
     name: *const c_char,
-    /// Its dynamic section; null when it has none.
-    dynamic: *const [u64; 2],
-    strings: u64,
+    dynamic: Dynamic,
     text: u64,
     needed: bool,
 }
@@ -75,9 +68,8 @@ fn each_needed(mut use_it: impl FnMut(usize, &Loaded)) {
         let mut found = false;
         for i in 0..objects.len() {
             let Some(user) = objects.get(i).copied().filter(|user| user.needed) else { continue };
-            // SAFETY: the object is loaded, and stays so during this call.
-            for name in unsafe { strings(&user, DT_NEEDED) } {
-                // SAFETY: as above.
+            for name in user.dynamic.strings(DT_NEEDED) {
+                // SAFETY: all of them stay loaded during this call.
                 let provider = objects.iter_mut().find(|o| unsafe { is_called(o, name) });
                 if let Some(provider) = provider.filter(|provider| !provider.needed) {
                     provider.needed = true;
@@ -94,50 +86,15 @@ fn each_needed(mut use_it: impl FnMut(usize, &Loaded)) {
     }
 }
 
-unsafe extern "C" fn note(info: *mut DlPhdrInfo, _size: usize, list: *mut c_void) -> c_int {
+unsafe extern "C" fn note(info: *mut PhdrInfo, _size: usize, list: *mut c_void) -> c_int {
     // SAFETY: the loader passes its structure, `add` its list.
     let (info, list) = unsafe { (&*info, &mut *list.cast::<List>()) };
     let Some(place) = list.objects.get_mut(list.len) else { return 1 };
-    // SAFETY: the loader's own structure.
-    let (dynamic, text) = unsafe {
-        (dynamic_section(info).cast::<[u64; 2]>(), segments(info).find(|s| s.executable).map_or(0, |s| s.start))
-    };
-    let place =
-        place.write(Loaded { bias: info.addr, name: info.name.cast(), dynamic, strings: 0, text, needed: false });
-    // SAFETY: as above.
-    place.strings = unsafe { entries(place) }.find(|[tag, _]| *tag == DT_STRTAB).map_or(0, |[_, at]| at);
-    if place.strings < place.bias {
-        // The loader leaves some dynamic sections (the vDSO's) as they are in the file.
-        place.strings = place.strings.wrapping_add(place.bias);
-    }
+    // SAFETY: the loader's own structure, of an object that stays loaded during `each_needed`.
+    let (dynamic, text) = unsafe { (info.dynamic(), info.segments().find(|s| s.executable).map_or(0, |s| s.start)) };
+    place.write(Loaded { name: info.name.cast(), dynamic, text, needed: false });
     list.len += 1;
     0
-}
-
-/// The entries of an object's dynamic section (gABI, "Dynamic Section"), at most 512.
-///
-/// # Safety
-/// The object must be loaded.
-unsafe fn entries(object: &Loaded) -> impl Iterator<Item = [u64; 2]> {
-    let first = object.dynamic;
-    (0..512)
-        .take_while(move |_| !first.is_null())
-        // SAFETY: a dynamic section ends with DT_NULL, which ends this iteration.
-        .map(move |i| unsafe { first.add(i).read() })
-        .take_while(|[tag, _]| *tag != DT_NULL)
-}
-
-/// The strings of all entries with this tag.
-///
-/// # Safety
-/// The object must be loaded.
-unsafe fn strings(object: &Loaded, tag: u64) -> impl Iterator<Item = &'static CStr> {
-    let table = object.strings;
-    // SAFETY: passed on.
-    unsafe { entries(object) }
-        .filter(move |entry| entry[0] == tag && table != 0)
-        // SAFETY: an offset into the object's string table; objects looked at here stay loaded.
-        .map(move |[_, offset]| unsafe { CStr::from_ptr(table.wrapping_add(offset) as *const c_char) })
 }
 
 /// Whether a need of this name is answered by the object: its soname, or the last part of its path.
@@ -145,8 +102,7 @@ unsafe fn strings(object: &Loaded, tag: u64) -> impl Iterator<Item = &'static CS
 /// # Safety
 /// The object must be loaded.
 unsafe fn is_called(object: &Loaded, name: &CStr) -> bool {
-    // SAFETY: passed on.
-    if unsafe { strings(object, DT_SONAME) }.any(|soname| soname == name) {
+    if object.dynamic.strings(DT_SONAME).any(|soname| soname == name) {
         return true;
     }
     if object.name.is_null() {

@@ -1,6 +1,6 @@
 //! The private table for the sampler of the same build (`uunwind_core::library`).
 
-use crate::init::{dl_iterate_phdr, segments, DlPhdrInfo};
+use crate::init::dl_iterate_phdr;
 use crate::{own_faults, registered};
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
@@ -11,6 +11,7 @@ use uunwind_core::library::{
     Client, Library, Request, BUILD, CHECKED, NESTED, NO_SLOT, PROBED, REQUEST_AWAITING, RESULT_DESYNC, SAMPLED,
     WALK_ROOM, WANT_CODE,
 };
+use uunwind_core::loaded::PhdrInfo;
 use uunwind_core::memory::{guarded, Mode, Reader};
 use uunwind_core::objects::Object;
 use uunwind_core::plugin::Entry;
@@ -98,13 +99,13 @@ unsafe extern "C" fn add_initial_objects(context: *mut c_void, seen: unsafe exte
     unsafe { dl_iterate_phdr(add_initial_object, (&raw mut initial).cast()) };
 }
 
-unsafe extern "C" fn add_initial_object(info: *mut DlPhdrInfo, _size: usize, initial: *mut c_void) -> c_int {
+unsafe extern "C" fn add_initial_object(info: *mut PhdrInfo, _size: usize, initial: *mut c_void) -> c_int {
     // SAFETY: the loader passes its structure; `add_initial_objects` passed `initial`.
     let (info, initial) = unsafe { (&*info, &mut *initial.cast::<Initial>()) };
     let permanent = initial.permanent > 0;
     initial.permanent = initial.permanent.saturating_sub(1);
     // SAFETY: the loader's own structure.
-    for segment in unsafe { segments(info) }.filter(|s| s.executable) {
+    for segment in unsafe { info.segments() }.filter(|s| s.executable) {
         // SAFETY: the sampler has installed its fault handlers (see `Library::add_initial_objects`).
         let mut reader = unsafe { Reader::new(Mode::Guarded) };
         if let Some(object) = OBJECTS.add(segment.start, permanent, &mut reader) {
@@ -118,6 +119,8 @@ unsafe extern "C" fn add_initial_object(info: *mut DlPhdrInfo, _size: usize, ini
 }
 
 unsafe extern "C" fn ready() -> bool {
+    #[cfg(not(feature = "no-entry-points"))]
+    crate::init::init();
     OBJECTS.has_finder()
 }
 

@@ -32,6 +32,24 @@ fn functions(frames: &[String]) -> Vec<&str> {
     frames.iter().map(|frame| frame.split(' ').next().unwrap_or("")).filter(ours).collect()
 }
 
+/// A signal that leaves no stack is said, too: of the program, and of a child.
+#[test]
+fn signals_that_leave_no_stack_are_said() {
+    let scratch = paths::scratch("fatal-silent");
+    let program = compile::gcc(&scratch, "silent", &["native/own_allocator.c"], &["-pthread", "-rdynamic"]);
+    let record = |words: &[&OsStr]| uu::record(&scratch, &["-r", "999"], |_| {}, words).outcome;
+    let out = record(&[program.as_os_str(), "killed".as_ref()]);
+    let said = "nothing was sampled: SIGKILL ended the program. It had used ";
+    assert!(out.code() == 128 + libc::SIGKILL && out.stderr.contains(said), "{}", out.text());
+    let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; kill -TERM $$";
+    let out = record(&["sh".as_ref(), "-c".as_ref(), script.as_ref()]);
+    let line = out.stderr.lines().find(|line| line.contains("ended by a signal: ")).unwrap_or_default();
+    assert!(out.code() == 128 + libc::SIGTERM && line.ends_with(" by SIGTERM"), "{}", out.text());
+    let out = record(&[program.as_os_str(), "killed-child".as_ref()]);
+    let line = out.stderr.lines().find(|line| line.contains("ended by a signal: ")).unwrap_or_default();
+    assert!(out.code() == 7 && line.ends_with(" by SIGKILL"), "{}", out.text());
+}
+
 /// The weight in a line of the samples' text.
 fn weight(line: &str) -> u64 {
     line.split_once(" weight ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok()).expect("a weight")

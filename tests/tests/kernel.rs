@@ -94,6 +94,42 @@ fn each_period_is_a_sample_and_nearly_all_have_their_user_stack() {
     }
 }
 
+/// At a high rate on a deep stack, uu walks for a part of the time: it is shown as uu's, and the program's functions have
+/// the shares that they have alone.
+#[test]
+fn time_in_the_handler_is_no_functions_of_the_program() {
+    let scratch = paths::scratch("kernel-shares");
+    let options = ["-O1", "-g", "-fno-optimize-sibling-calls"];
+    let program = compile::gcc(&scratch, "shares", &["native/deep_shares.c"], &options);
+    let words = [program.as_os_str(), "3".as_ref(), "300".as_ref()];
+    let recording = uu::record(&scratch, &["--kernel", "--no-replay", "-r", "10000"], |_| {}, &words).expect_code(0);
+    if is_refused(&recording) {
+        return;
+    }
+    let folded = recording.report("folded");
+    let count = |wanted: &dyn Fn(&str) -> bool| -> f64 {
+        let lines = folded.lines().filter_map(|line| line.rsplit_once(' ')).filter(|(stack, _)| wanted(stack));
+        lines.map(|(_, weight)| weight.parse::<f64>().expect("a weight")).sum()
+    };
+    let (most, rest) =
+        (count(&|stack| stack.contains(";three_quarters")), count(&|stack| stack.contains(";one_quarter")));
+    let share = most / (most + rest);
+    let own = count(&|stack| stack.contains("[uu's handler]"));
+    println!("{share:.3} of the time in the one function; {own} periods in uu's handler");
+    assert!((share - 0.75).abs() < 0.02, "{share}: {}", recording.outcome.text());
+    assert_eq!(
+        own,
+        count(&|stack| stack == "_start;[uu's handler]" || stack == "[uu's handler]"),
+        "with other functions"
+    );
+    let is_own = |sample: &&Sample| {
+        let in_uu = |frame: &Frame| matches!(frame, Frame::Native { object, .. } if object.contains("/libuunwind"));
+        is_apart(sample) && sample.frames.iter().any(in_uu)
+    };
+    assert_eq!(own, weight(recording.samples().iter().filter(is_own)) as f64);
+    assert!(own > 0.0, "no sample at all in the handler, of {}", most + rest);
+}
+
 #[test]
 fn kernel_frames_stand_on_the_call_that_led_there() {
     let Some((recording, _)) = work("kernel-stacks", &["--kernel", "-r", "999"], 1) else { return };

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 use uunwind_recorder::Outcome;
-use uunwind_recording::Recording;
-use uunwind_recording::NOT_RECORDED;
+use uunwind_recording::{signal_name, Recording, NOT_RECORDED};
 use uunwind_ring::{FLAG_NO_CHILDREN, FLAG_WALL};
 
 /// A program that ran at least this many times as long as it computed is reported as waiting.
@@ -20,6 +19,22 @@ pub fn is_empty(samples: u64, recording: Option<&Recording>) -> bool {
 /// The reason for an empty recording, as text for people. Processes that were not recorded are one; of a process that
 /// ran before, they are its children, and no reason.
 pub fn reason(outcome: &Outcome, recording: Option<&Recording>, rate: u32, is_attached: bool) -> String {
+    let signal = outcome.wait_status.filter(|status| libc::WIFSIGNALED(*status));
+    let signal = signal.map(|status| signal_name(libc::WTERMSIG(status)));
+    match (signal, hindrance(outcome, recording, is_attached)) {
+        (None, Some(why)) => why,
+        (None, None) => unsampled(outcome, recording, rate),
+        (Some(signal), Some(why)) => format!("{signal} ended the program. Besides, {why}"),
+        (Some(signal), None) => {
+            let used = milliseconds(Duration::from_nanos(outcome.cpu_used));
+            let when = if recording.is_some_and(|r| r.processes.is_empty()) { ", before it was recorded" } else { "" };
+            format!("{signal} ended the program{when}. It had used {used} of CPU")
+        }
+    }
+}
+
+/// What prevents samples, however long a program runs.
+fn hindrance(outcome: &Outcome, recording: Option<&Recording>, is_attached: bool) -> Option<String> {
     let cpu = Duration::from_nanos(outcome.cpu_used);
     let disabled = recording.and_then(|r| {
         let (process, counters) = r.counters.iter().find(|(_, c)| c.disabled != 0)?;
@@ -27,12 +42,26 @@ pub fn reason(outcome: &Outcome, recording: Option<&Recording>, rate: u32, is_at
     });
     if let Some((pid, errno)) = disabled {
         let why = std::io::Error::from_raw_os_error(errno as i32);
-        return format!("process {pid} stopped recording: {why}");
+        return Some(format!("process {pid} stopped recording: {why}"));
     }
     let unrecorded = outcome.unrecorded.iter().map(|line| line.strip_prefix(NOT_RECORDED).unwrap_or(line));
     if !outcome.unrecorded.is_empty() && !is_attached {
-        return unrecorded.collect::<Vec<_>>().join("\n  ");
+        return Some(unrecorded.collect::<Vec<_>>().join("\n  "));
     }
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    if !is_attached && recording.is_none_or(|r| r.settings.flags & FLAG_WALL == 0) && blocks_samples(&status) {
+        return Some(format!(
+            "SIGSTKFLT, the signal that samples threads, was blocked when uu was started, and so it was in the program, \
+             which used {} of CPU. Start uu with it unblocked",
+            milliseconds(cpu)
+        ));
+    }
+    None
+}
+
+/// Why a program that could be sampled was not.
+fn unsampled(outcome: &Outcome, recording: Option<&Recording>, rate: u32) -> String {
+    let cpu = Duration::from_nanos(outcome.cpu_used);
     if recording.is_some_and(|r| r.processes.is_empty()) {
         return format!(
             "no process took part, and the program ended before uu could see why. It used {} of CPU",
@@ -44,14 +73,6 @@ pub fn reason(outcome: &Outcome, recording: Option<&Recording>, rate: u32, is_at
     if recording.is_some_and(|r| r.settings.flags & FLAG_WALL != 0) {
         let seconds = outcome.wall.as_secs_f64();
         return format!("the program ran for {seconds:.3} s, and no thread was there for a whole period at {rate} Hz");
-    }
-    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-    if !is_attached && blocks_samples(&status) {
-        return format!(
-            "SIGSTKFLT, the signal that samples threads, was blocked when uu was started, and so it was in the program, \
-             which used {} of CPU. Start uu with it unblocked",
-            milliseconds(cpu)
-        );
     }
     let text = computed(cpu, outcome.wall, rate, recording.map_or(0, |r| r.settings.kernel_hz));
     format!("{text}{children}")

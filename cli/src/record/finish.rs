@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use uunwind_recorder::{Outcome, Running};
-use uunwind_recording::{Recording, LEFT_RUNNING};
+use uunwind_recording::{Recording, ENDED_BY, LEFT_RUNNING};
 use uunwind_report::formats::{printable, render, summary, Format};
 use uunwind_report::resolve::Resolver;
 use uunwind_report::view::View;
@@ -87,7 +87,10 @@ fn report(
         // Of a process that was running before: how it was recorded, which of it was not, and what became of what was
         // put into it.
         let notes = recording.into_iter().flat_map(|recording| &recording.notes);
-        for note in notes.filter(|note| is_attached || note.starts_with(LEFT_RUNNING)) {
+        // The program's own end is said above.
+        let is_said = outcome.wait_status.is_some_and(|status| libc::WIFSIGNALED(status));
+        let is_shown = |note: &str| note.starts_with(LEFT_RUNNING) || note.starts_with(ENDED_BY) && !is_said;
+        for note in notes.filter(|note| is_attached || is_shown(note)) {
             terminal::say(&printable(note));
         }
         return;

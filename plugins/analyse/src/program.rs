@@ -50,6 +50,8 @@ pub struct Traits {
     pub address_sanitizer: Option<PathBuf>,
     /// Made by the Go compiler.
     pub go: bool,
+    /// It defines malloc itself, which may not be ready for calls before `main`.
+    pub allocator: bool,
 }
 
 /// Why a command gives no program that could be recorded.
@@ -173,5 +175,6 @@ pub fn traits(file: &Path) -> Result<Traits, AnalyseError> {
         set_gid: with_bit(0o2000).map(MetadataExt::gid),
         address_sanitizer: asan::runtime(&needed::needed_closure(file, search.as_deref())),
         go: image.is_go(),
+        allocator: ["malloc", "free", "calloc", "realloc"].iter().any(|name| image.symbol(name).is_some()),
     })
 }

@@ -1,7 +1,7 @@
 //! `libuunwind-preload.so`: the sampler in the target. Interposers, fault model, timers and the sampling handler.
 //!
 //! Without a session in the environment it does nothing: the constructor reads one variable, and the interposers pass
-//! every call through. With one, it maps the session, opens `libuunwind.so.0` and the plugins, takes over the sampling
+//! every call through. With one, it maps the session, finds `libuunwind.so.0`, opens the plugins, takes over the sampling
 //! signal and the fault signals, and arms a CPU timer for each thread. It creates no thread, allocates nothing, and
 //! keeps no fd open.
 //!
@@ -14,6 +14,7 @@
 //! ending          the end of the recording in a process that continues to run
 //! process         the state of a recorded process; the child of a fork
 //! plugins         when they are opened; dlopen
+//! allocator       whether what allocates may be called
 //! threads         pthread_create, a timer for each thread, its end
 //! handler         one sampling signal, one record
 //! first_tick      threads that are shorter than the kernel's tick
@@ -38,6 +39,7 @@ pub mod check {
     pub use crate::handler::{on_own_sample, Origin};
 }
 
+mod allocator;
 mod budget;
 mod client;
 mod clock;

@@ -4,9 +4,13 @@
 //! A plugin's code runs only where one of its facts is, and objects come to a process in two ways: with the program,
 //! which the constructor looks at, and by dlopen(3), which is interposed here. The entry *jumps* to the real function,
 //! which takes its return address for the caller's: it decides where the object is searched.
+//!
+//! To open one allocates. A program that has an allocator of its own has them preloaded where the recorder has started
+//! it; others of this kind, until they call dlopen or pthread_create, are recorded without.
 
+use crate::allocator;
 use crate::process::{self, Process};
-use crate::real::symbol;
+use crate::real::{symbol, symbol_of_loaded};
 #[cfg(not(feature = "no-entry-points"))]
 use crate::real::{DLMOPEN, DLOPEN};
 use core::ffi::c_void;
@@ -23,7 +27,8 @@ const OPENING: u32 = 1;
 const OPEN: u32 = 2;
 
 static STATE: AtomicU32 = AtomicU32::new(CLOSED);
-/// A walk met facts of a plugin that is not open: its object came in a way that is not interposed.
+/// A walk met facts of a plugin that is not open: its object came in a way that is not interposed. Or they could not be
+/// opened when they were wanted.
 static MISSED: AtomicBool = AtomicBool::new(false);
 /// Names of the open plugins by index, NUL-padded, in words of the machine's order.
 static NAMES: [[AtomicU64; 2]; PLUGIN_INDICES] = [const { [AtomicU64::new(0), AtomicU64::new(0)] }; PLUGIN_INDICES];
@@ -68,11 +73,15 @@ pub fn index_of(name: &[u8; 16]) -> Option<u32> {
 
 /// Opens the plugins of a list of objects, unless somebody has. One that cannot be used is left out. Not for handlers.
 pub fn open(process: &Process, objects: &[u8]) {
+    // The first object is libuunwind.
+    let paths = objects.split(|b| *b == b':').skip(1);
+    if !allocator::is_usable() && paths.clone().any(|path| symbol_of_loaded(path, ENTRY_SYMBOL).is_none()) {
+        MISSED.store(true, Ordering::Relaxed);
+        return;
+    }
     if STATE.compare_exchange(CLOSED, OPENING, Ordering::Acquire, Ordering::Relaxed).is_err() {
         return;
     }
-    // The first object is libuunwind.
-    let paths = objects.split(|b| *b == b':').skip(1);
     for (index, path) in (1..PLUGIN_INDICES as u32).zip(paths) {
         if let Some(entry) = symbol(path, ENTRY_SYMBOL) {
             // SAFETY: a function of this type (see ENTRY_SYMBOL), in an object that is never closed.
@@ -142,6 +151,9 @@ extern "C" fn before(namespace: usize, arguments: &[usize; 3]) -> *mut c_void {
     let [file, mode] = if namespace == 0 { [arguments[0], arguments[1]] } else { [arguments[1], arguments[2]] };
     // Without a file, and with this flag, nothing is opened: a program may call it where it may open no file.
     let opens = file != 0 && mode as i32 & libc::RTLD_NOLOAD == 0;
+    if opens {
+        allocator::is_called();
+    }
     if opens && STATE.load(Ordering::Relaxed) == CLOSED {
         open_now();
     }

@@ -2,8 +2,12 @@
 //! [`dlsym(RTLD_NEXT)`](https://man7.org/linux/man-pages/man3/dlsym.3.html) on first use: an interposer may be called
 //! before our own constructor, for example by a library's constructor that starts a thread.
 
+use crate::allocator;
 use core::ffi::{c_char, c_int, c_void, CStr};
 use core::sync::atomic::{AtomicPtr, Ordering};
+use uunwind_core::loaded::PhdrInfo;
+#[cfg(not(feature = "no-libc"))]
+use uunwind_core::loaded::{self, Callback};
 
 /// A function of the next object in the search order.
 pub struct Real {
@@ -39,19 +43,49 @@ pub static DLOPEN: Real = Real::new(c"dlopen");
 /// dlmopen, of the same page.
 pub static DLMOPEN: Real = Real::new(c"dlmopen");
 
-/// Opens an object by path and finds a symbol in it.
+#[cfg(not(feature = "no-libc"))]
+extern "C" {
+    /// [dl_iterate_phdr(3)](https://man7.org/linux/man-pages/man3/dl_iterate_phdr.3.html). It locks: not for handlers.
+    pub fn dl_iterate_phdr(callback: Callback, data: *mut c_void) -> c_int;
+}
+
+/// What `look` finds first, of the loaded objects in the loader's order. Not for handlers.
+pub fn of_loaded<T>(look: impl FnMut(&PhdrInfo) -> Option<T>) -> Option<T> {
+    // Where there is no libc, nothing that the constructor or an interposer reaches is ever called.
+    #[cfg(feature = "no-libc")]
+    return Some(look).and(None);
+    // SAFETY: in normal context, libc's function.
+    #[cfg(not(feature = "no-libc"))]
+    unsafe {
+        loaded::find(dl_iterate_phdr, look)
+    }
+}
+
+/// A symbol of a loaded object of this path.
+pub fn symbol_of_loaded(path: &[u8], name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: the loader's structure, during its iteration.
+    let look = |object: &PhdrInfo| unsafe { (object.path() == path).then(|| object.dynamic().symbol(name)) };
+    of_loaded(look)?.map(|symbol| symbol.address as *mut c_void)
+}
+
+/// A symbol of an object, which is opened if it is not loaded: that allocates.
 pub fn symbol(path: &[u8], name: &CStr) -> Option<*mut c_void> {
+    symbol_of_loaded(path, name).or_else(|| open(path, name))
+}
+
+/// Opens an object by path and finds a symbol in it.
+fn open(path: &[u8], name: &CStr) -> Option<*mut c_void> {
     let mut copy = [0u8; 1024];
     for (to, from) in copy.iter_mut().zip(path) {
         *to = *from;
     }
-    let open = DLOPEN.get();
-    if path.is_empty() || path.len() >= copy.len() || open.is_null() {
+    if path.is_empty() || path.len() >= copy.len() || !allocator::is_usable() || DLOPEN.get().is_null() {
         return None;
     }
     // SAFETY: libc's dlopen, a NUL-terminated path; RTLD_NODELETE, so that the symbol stays valid.
     unsafe {
-        let open = core::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void>(open);
+        type Open = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+        let open = core::mem::transmute::<*mut c_void, Open>(DLOPEN.get());
         let handle = open(copy.as_ptr().cast::<c_char>(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE);
         if handle.is_null() {
             libc::dlerror();

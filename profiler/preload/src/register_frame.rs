@@ -12,9 +12,11 @@
 //! `__unw_add_dynamic_fde` and related functions are not interposed: JITs look up such a name to find out whose
 //! unwinder they run with, and would find ours.
 
-use crate::process;
+use crate::real::of_loaded;
+use crate::{allocator, process};
 use core::ffi::{c_char, c_void, CStr};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use uunwind_core::loaded::PhdrInfo;
 
 const LIST: u64 = 0;
 const ONE: u64 = 1;
@@ -208,13 +210,20 @@ fn base_of(address: u64) -> *mut c_void {
     info_of(address).map_or(core::ptr::null_mut(), |info| info.dli_fbase)
 }
 
-/// A handle of an object that is loaded already. It is pinned in memory, because addresses found in it are cached.
+/// A handle of an object that is loaded already. It is pinned in memory, because addresses found in it are cached. Null,
+/// and not pinned, where nothing may allocate: what is loaded then, before `main`, the program began with.
 fn open(path: *const c_char) -> *mut c_void {
+    if !allocator::is_usable() {
+        return core::ptr::null_mut();
+    }
     // SAFETY: a NUL-terminated string that belongs to the loader.
     unsafe { libc::dlopen(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE) }
 }
 
 fn find(name: &CStr, caller: u64) -> Option<*mut c_void> {
+    // For a function that nobody defines, dlsym would allocate a message.
+    // SAFETY: the loader's structure, during its iteration.
+    of_loaded(|object| unsafe { (!object.covers(find as *const () as u64)).then(|| object.dynamic().symbol(name))? })?;
     // SAFETY: a valid handle and a NUL-terminated name.
     let next = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     if !next.is_null() {
@@ -231,16 +240,14 @@ fn find(name: &CStr, caller: u64) -> Option<*mut c_void> {
 
 /// Whether a function is LLVM libunwind's: its object also exports LLVM's own interface.
 fn is_llvm(function: *mut c_void) -> bool {
-    let handle = object_of(function as u64).map_or(core::ptr::null_mut(), open);
-    if handle.is_null() {
-        return false;
+    if let Some(path) = object_of(function as u64) {
+        open(path);
     }
-    // SAFETY: a valid handle and a NUL-terminated name. dlerror clears the message, which the program must not see.
-    unsafe {
-        let found = libc::dlsym(handle, c"__unw_add_dynamic_fde".as_ptr());
-        libc::dlerror();
-        !found.is_null()
-    }
+    // SAFETY: the loader's structure, during its iteration.
+    let look = |object: &PhdrInfo| unsafe {
+        object.covers(function as u64).then(|| object.dynamic().symbol(c"__unw_add_dynamic_fde").is_some())
+    };
+    of_loaded(look) == Some(true)
 }
 
 /// Capacity for registrations from before our constructor ran. They wait in `WAITING`: `begin`, and shape + 1.

@@ -2,13 +2,14 @@
 
 use crate::client::{Context, CLIENT};
 use crate::process::{self, Path, Process};
-use crate::real::{symbol, Real};
+use crate::real::{of_loaded, symbol, Real};
 use crate::session::{environment, Published, Session, Setting};
 use crate::signals::{self, dispositions, faults};
-use crate::{handler, plugins, real, slots, threads};
+use crate::{allocator, handler, plugins, real, slots, threads};
 use core::ffi::{c_void, CStr};
 use core::sync::atomic::Ordering;
 use uunwind_core::library::{Library, BUILD, LIBRARY_SYMBOL};
+use uunwind_core::loaded::{PhdrInfo, DT_NEEDED};
 use uunwind_core::objects::Object;
 use uunwind_core::syscall::{self, nr};
 use uunwind_ring::layout::ThreadBlock;
@@ -65,6 +66,8 @@ fn record(session: &CStr) {
     // SAFETY: zeroed memory of that size, which stays mapped.
     unsafe { threads::keep_starts(starts) };
     slots::touch();
+    #[cfg(not(feature = "no-libc"))]
+    allocator::look();
     let list = environment(c"UU_SESSION_OBJECTS").map_or(&b""[..], CStr::to_bytes);
     let library = open_library(list);
     // SAFETY: a function of libuunwind's table.
@@ -168,18 +171,27 @@ unsafe extern "C" fn object_loaded(initial: *mut c_void, object: *const Object) 
     }
 }
 
-/// Opens libuunwind, the first object in the list. `None` when it cannot be used. Besides, whether the program has
-/// loaded a copy of its own.
+/// Finds libuunwind, which is preloaded beside this object, so that the loader maps it without the program's allocator;
+/// or opens it, the first object in the list. `None` when it cannot be used. Besides, whether the program uses it, too.
 fn open_library(list: &[u8]) -> Option<(&'static Library, bool)> {
-    let table = symbol(list.split(|b| *b == b':').next()?, LIBRARY_SYMBOL)?;
-    // SAFETY: the symbol's name is versioned; size and build are checked before anything else is read.
-    let library = unsafe { &*table.cast::<Library>() };
-    let ours = |library: &Library| library.size as usize == core::mem::size_of::<Library>() && library.build == BUILD;
-    if !ours(library) {
-        return None;
-    }
+    let ours = |library: &&Library| library.size as usize == core::mem::size_of::<Library>() && library.build == BUILD;
+    // SAFETY: the loader's structure, during its iteration. Objects with such a table are never closed; its name is
+    // versioned; size and build are checked before anything else is read.
+    let table = |object: &PhdrInfo| unsafe {
+        (object.dynamic().symbol(LIBRARY_SYMBOL)?.address as *const Library).as_ref().filter(ours)
+    };
+    let library = of_loaded(table).or_else(|| {
+        let table = symbol(list.split(|b| *b == b':').next()?, LIBRARY_SYMBOL)?;
+        // SAFETY: as above.
+        unsafe { table.cast::<Library>().as_ref() }.filter(ours)
+    })?;
     // The program may have loaded another copy of libuunwind before. Then that copy has the process's registry of
-    // windows. SAFETY: our own table; the function returns a table in an object that is never closed.
-    let home = unsafe { &*(library.home)() };
-    Some(if ours(home) && !core::ptr::eq(home, library) { (home, true) } else { (library, false) })
+    // windows. SAFETY: our own table; the second function returns a table in an object that is never closed.
+    let home = unsafe { (library.ready)().then(|| &*(library.home)())? };
+    let has_own = ours(&home) && !core::ptr::eq(home, library);
+    let needs = |object: &PhdrInfo| {
+        // SAFETY: as above.
+        unsafe { object.dynamic() }.strings(DT_NEEDED).any(|name| name == c"libuunwind.so.0").then_some(())
+    };
+    Some((if has_own { home } else { library }, has_own || of_loaded(needs).is_some()))
 }

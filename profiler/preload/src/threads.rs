@@ -5,10 +5,10 @@
 //! by the destructor of a [thread-specific key](https://man7.org/linux/man-pages/man3/pthread_key_create.3p.html),
 //! which runs after a return, after pthread_exit and after cancellation.
 
-use crate::plugins;
 use crate::process::{self, Process};
 use crate::real::{self, Start};
 use crate::slots::{self, Slot, NO_TIMER};
+use crate::{allocator, plugins};
 use crate::{ending, signals};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -17,6 +17,8 @@ use uunwind_ring::layout::{ThreadBlock, ENDED_THREAD, LIVE_THREAD};
 
 /// The key whose destructor runs when a thread ends, plus one; 0: none.
 static END_KEY: AtomicU32 = AtomicU32::new(0);
+/// Number of keys whose values lie in the thread's descriptor (`PTHREAD_KEY_2NDLEVEL_SIZE`).
+const FIRST_KEYS: u32 = 32;
 /// Its address is the `si_value` of our timers.
 static COOKIE: u8 = 0;
 
@@ -58,7 +60,8 @@ pub fn begin(process: &'static Process, masked: bool, first: impl FnOnce(*mut Th
     let Some(slot) = claim(process, tid, masked) else { return };
     let block = slot.block();
     let key = END_KEY.load(Ordering::Acquire);
-    if key != 0 {
+    // For a key above those of the first block, glibc allocates. Without it, the recorder sees the thread's end.
+    if key != 0 && (key <= FIRST_KEYS || allocator::is_usable()) {
         // SAFETY: our own key.
         unsafe { libc::pthread_setspecific(key - 1, core::ptr::from_ref(slot).cast()) };
     }
@@ -288,6 +291,7 @@ unsafe extern "C" fn taken(slot: *const StartSlot) -> Taken {
 /// Passes `start(argument)` through a start slot to `create`, which creates the thread.
 fn create(start: Start, argument: *mut c_void, create: impl FnOnce(Start, *mut c_void) -> c_int) -> c_int {
     let recording = process::process().is_some() && process::block().is_some() && process::is_own();
+    allocator::is_called();
     plugins::open_missed();
     let mut slots = starts().iter().enumerate().filter(|_| recording);
     let slot = slots.find(|(index, s)| {

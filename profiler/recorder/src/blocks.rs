@@ -1,6 +1,7 @@
 //! Which block belongs to which process and thread, and when it may be used again.
 
 use crate::child::{self, pidfd};
+use crate::ended::wait_status;
 use crate::kernel::records::UserAt;
 use crate::kernel::stitch::Stitch;
 use crate::machine;
@@ -143,6 +144,11 @@ impl ProcessUse {
             Some(fd) => child::wait([fd.as_fd()], 0) == [true],
             None => is_free() || see(self.pid).is_some_and(is_other),
         }
+    }
+
+    /// Its raw wait status; `None` while it runs, or if it is not known.
+    pub fn wait_status(&self) -> Option<i32> {
+        self.is_gone().then(|| wait_status(self.pid, self.poll_fd()))?
     }
 
     /// Its counters, from a copy of its block's header.

@@ -7,6 +7,7 @@ mod waits;
 
 use crate::blocks::{describe, plugins, ProcessUse, ThreadUse, Use};
 use crate::code_maps::CodeMaps;
+use crate::ended::Ended;
 use crate::facts::FactsPublisher;
 use crate::jit::Jit;
 use crate::kernel::clock::KernelClock;
@@ -65,6 +66,8 @@ pub struct Drain {
     rests: bool,
     /// Number of samples written.
     pub samples: u64,
+    /// The processes that signals ended.
+    pub ended: Ended,
     /// Samples what threads use before they are sampled themselves, if that is wanted.
     pub starts: Option<Starts>,
     /// Watches threads that wait, if these are to be sampled.
@@ -112,6 +115,7 @@ impl Drain {
             closing: false,
             rests: false,
             samples: 0,
+            ended: Ended::default(),
             starts: None,
             watcher: None,
             clock: None,
@@ -359,6 +363,9 @@ impl Drain {
             Ok((sample, node)) => {
                 let RingSample { time, weight, stop, kind, flags, .. } = sample;
                 let is_tick = kind == SampleKind::Timer.number();
+                if kind == Sample::FATAL {
+                    self.ended.is_shown(thread.pid);
+                }
                 periods = if is_tick { u64::from(weight) } else { 0 };
                 match (place.filter(|_| is_tick), &mut thread.stitch) {
                     (Some(at), Some(stitch)) => stitch.push(UserStack { sample, node, at }),

@@ -31,6 +31,7 @@ mod claims;
 pub mod code_maps;
 pub mod config;
 pub mod drain;
+mod ended;
 pub mod facts;
 pub mod found_names;
 pub mod inherited;

@@ -147,6 +147,7 @@ pub fn record_with(
     let (snapshots, walk) = (Snapshots::new(config.every), config.walk);
     let mut running = Running {
         child,
+        executable: config.executable.clone(),
         drain,
         waker,
         safe,
@@ -221,7 +222,10 @@ fn start(
     let mut objects = config.objects.clone();
     let safe = SafePaths::make(&mut [&mut preload].into_iter().chain(&mut objects).collect::<Vec<_>>())?;
     let value = format!("{}:{}:{}:{}:{}", std::process::id(), session.fd(), facts.fd(), config.rate, flags);
-    let preload = preload_value(config.asan_runtime.as_ref(), &preload, users_preload());
+    // The first object is libuunwind, the others are the plugins.
+    let beside = if config.allocator { objects.len() } else { 1 };
+    let preloaded: Vec<&PathBuf> = [&preload].into_iter().chain(objects.iter().take(beside)).collect();
+    let preload = preload_value(config.asan_runtime.as_ref(), &preloaded, users_preload());
     let pid = spawn(config, &value, &preload, &objects_value(&objects))?;
     Ok((Child::new(pid), safe))
 }
@@ -245,6 +249,8 @@ fn settings(config: &Config, flags: u32, pid: u32) -> Settings {
 /// A recording and its program, which may still run when the recording is over.
 pub struct Running {
     child: Child,
+    /// The ELF file that it began with.
+    executable: PathBuf,
     drain: Drain,
     waker: Waker,
     safe: SafePaths,
@@ -372,6 +378,13 @@ impl Running {
             self.drain.writer.note(&line);
         }
         self.drain.finish_all();
+        if let Some(ended) = ended {
+            let exe = self.executable.as_os_str().as_bytes();
+            self.drain.ended.add(self.child.pid(), exe, ended.status);
+        }
+        if let Some(note) = self.drain.ended.note() {
+            self.drain.writer.note(&note);
+        }
         let end = End {
             time: machine::monotonic(),
             cause,

@@ -134,12 +134,14 @@ fn current_mask() -> libc::sigset_t {
     }
 }
 
-/// The value of LD_PRELOAD: an AddressSanitizer runtime, which refuses to run unless it is first, then our object, then
-/// the user's own value.
-pub fn preload_value(asan: Option<&PathBuf>, preload: &PathBuf, users: Option<OsString>) -> OsString {
+/// The value of LD_PRELOAD: an AddressSanitizer runtime, which refuses to run unless it is first, then our objects, then
+/// the user's own value. What our first object uses is named here, too: to open it later, the loader would call the
+/// program's allocator, which may not be ready before `main`; and if it were a need of the first, a program that finds
+/// only that one, in a mount namespace of its own, would not start.
+pub fn preload_value(asan: Option<&PathBuf>, ours: &[&PathBuf], users: Option<OsString>) -> OsString {
     let mut value = OsString::new();
     let users = users.filter(|u| !u.is_empty());
-    let own = asan.into_iter().chain([preload]).map(|p| p.as_os_str());
+    let own = asan.into_iter().chain(ours.iter().copied()).map(|p| p.as_os_str());
     for part in own.chain(users.as_deref()) {
         if !value.is_empty() {
             value.push(":");
@@ -238,9 +240,12 @@ mod tests {
 
     #[test]
     fn order_in_ld_preload() {
-        let (ours, asan) = (PathBuf::from("/u/p.so"), PathBuf::from("/a/libasan.so"));
-        assert_eq!(preload_value(None, &ours, None), "/u/p.so");
-        assert_eq!(preload_value(None, &ours, Some("".into())), "/u/p.so");
-        assert_eq!(preload_value(Some(&asan), &ours, Some("x.so y.so".into())), "/a/libasan.so:/u/p.so:x.so y.so");
+        let (first, second, asan) =
+            (PathBuf::from("/u/p.so"), PathBuf::from("/u/q.so"), PathBuf::from("/a/libasan.so"));
+        let ours = [&first, &second];
+        assert_eq!(preload_value(None, &ours, None), "/u/p.so:/u/q.so");
+        assert_eq!(preload_value(None, &ours[..1], Some("".into())), "/u/p.so");
+        let with_users = preload_value(Some(&asan), &ours, Some("x.so y.so".into()));
+        assert_eq!(with_users, "/a/libasan.so:/u/p.so:/u/q.so:x.so y.so");
     }
 }

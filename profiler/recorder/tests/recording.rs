@@ -175,6 +175,7 @@ fn config(folder: &Path, role: &str) -> Config {
         preload: harmless,
         objects: vec![],
         asan_runtime: None,
+        allocator: false,
         events_from: None,
         namer: Vec::new(),
         tap: Default::default(),

@@ -43,6 +43,8 @@ pub use write::Writer;
 
 /// The beginning of notes about processes of the program that were not recorded.
 pub const NOT_RECORDED: &str = "not recorded: ";
+/// The beginning of the note about processes that signals ended.
+pub const ENDED_BY: &str = "ended by a signal: ";
 /// The beginning of the note about processes that the program has left running.
 pub const LEFT_RUNNING: &str = "the program ended and left processes running";
 

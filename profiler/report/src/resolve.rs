@@ -4,10 +4,12 @@ use crate::line::with_columns;
 use std::collections::{HashMap, HashSet};
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::plugin::TABLE_NONE;
+use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::EMBEDDER;
 use uunwind_language::{Language, Place};
 use uunwind_recording::objects::{file_address, lookup_address, ObjectMap};
 use uunwind_recording::{Call, JitCode, JitPlace, Name, Recording, Sample, Symbol, Symbols};
+use uunwind_ring::record::SAMPLE_FACTS_PENDING;
 use uunwind_symbolize::calls::jumped;
 use uunwind_symbolize::{own_path, symbolize};
 
@@ -240,6 +242,12 @@ pub fn function_of(name: &Name) -> String {
         false => name.file.rsplit('/').next().unwrap_or(&name.file),
     };
     format!("function <{file}:{}>", name.first_line)
+}
+
+/// Whether the stack of a sample is whole. A walk that came to the end of the stack through a file that was not
+/// analysed yet does not say so: functions of an interpreter may be missing.
+pub fn is_complete(sample: &Sample) -> bool {
+    sample.reason().is_some_and(StopReason::is_complete) && sample.flags & SAMPLE_FACTS_PENDING == 0
 }
 
 /// Text of a stop reason, including one that this version does not define.

@@ -121,7 +121,12 @@ pub struct Merger<'m, 'a> {
     lines: HashMap<Line, u32>,
     list: Vec<Line>,
     shown: HashMap<Key, Shown>,
+    /// For each thread, the outermost line of its last whole stack so far.
+    roots: HashMap<u32, u32>,
 }
+
+/// The line of samples that the kernel took in uu's own handler.
+pub const IN_HANDLER: &str = "[uu's handler]";
 
 impl<'m, 'a> Merger<'m, 'a> {
     /// A merger for all samples of the resolver's recording.
@@ -135,6 +140,7 @@ impl<'m, 'a> Merger<'m, 'a> {
             lines: HashMap::new(),
             list: Vec::new(),
             shown: HashMap::new(),
+            roots: HashMap::new(),
         }
     }
 
@@ -183,6 +189,11 @@ impl<'m, 'a> Merger<'m, 'a> {
         let waiting = self.waiting(moment, &mut frames);
         let kernel = self.kernel(moment, &mut frames);
         let frames: Vec<Shown> = frames.into_iter().map(|f| self.show(moment, f)).collect();
+        if sample.flags & SAMPLE_APART != 0 && frames.first().is_some_and(|frame| frame.facts.own) {
+            // The time is uu's, also that of the kernel on its behalf: no function of the program is charged with it.
+            let marker = self.intern(Line::marker(IN_HANDLER.to_owned()));
+            return [marker].into_iter().chain(self.roots.get(&sample.thread).copied()).collect();
+        }
         let missing = match sample.flags {
             flags if flags & (SAMPLE_DESYNC | SAMPLE_NO_PLUGINS) != 0 => Missing::Semantic,
             flags if flags & SAMPLE_FACTS_PENDING != 0 => Missing::Unanalysed,
@@ -205,6 +216,8 @@ impl<'m, 'a> Merger<'m, 'a> {
         if let Some(text) = cut {
             let text = text.strip_prefix("truncated: ").unwrap_or(&text).to_owned();
             lines.push(self.intern(Line::marker(format!("[truncated: {text}]"))));
+        } else if let Some(root) = lines.last() {
+            self.roots.insert(sample.thread, *root);
         }
         lines.splice(0..0, waiting);
         lines.splice(0..0, kernel);

@@ -9,10 +9,10 @@ use uunwind_core::frame::{native_word, semantic_word, FLAG_BY_FRAME_POINTER, FLA
 use uunwind_core::stop_reason::StopReason;
 use uunwind_language::Language;
 use uunwind_recording::languages::complete;
-use uunwind_recording::{Name, Node, Object, Process, Recording, Sample, Start, Symbol, Symbols, Thread};
+use uunwind_recording::{Name, Node, Object, Process, Recording, Sample, Start, Symbol, Symbols, Thread, KERNEL};
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
-use uunwind_ring::record::{SAMPLE_BLOCKED, SAMPLE_FACTS_PENDING, SAMPLE_LATE};
+use uunwind_ring::record::{SAMPLE_APART, SAMPLE_BLOCKED, SAMPLE_FACTS_PENDING, SAMPLE_LATE};
 
 /// Objects by their number: object n is loaded at `n << 16` and covers `n << 16 .. (n + 1) << 16`.
 const OBJECTS: [&str; 5] = [
@@ -31,8 +31,10 @@ enum F {
     Interpreter(usize, &'static str),
     /// A Python function.
     Python(&'static str),
+    /// Function of the kernel.
+    Kernel(&'static str),
 }
-use F::{Interpreter, Native, Python};
+use F::{Interpreter, Kernel, Native, Python};
 
 #[derive(Default)]
 struct Builder {
@@ -89,6 +91,7 @@ impl Builder {
                     (native_word(self.address(*object, function), exact | FLAG_INTERPRETER), 0)
                 }
                 Python(name) => (semantic_word(1, self.python(name)), 0),
+                Kernel(name) => (semantic_word(KERNEL, self.kernel(name)), 0),
             };
             self.recording.nodes.push(Node { parent, word, position });
             parent = self.recording.nodes.len() as u32;
@@ -108,6 +111,13 @@ impl Builder {
         let id = self.recording.names.len() as u32 + 1;
         let (name, file) = (name.to_owned(), "m.py".to_owned());
         self.recording.names.push(Name { id, plugin: 1, first_line: 7, name, file, ..Name::default() });
+        id
+    }
+
+    fn kernel(&mut self, name: &'static str) -> u32 {
+        let id = self.recording.names.len() as u32 + 1;
+        let plugin = u32::from(KERNEL);
+        self.recording.names.push(Name { id, plugin, name: name.to_owned(), ..Name::default() });
         id
     }
 
@@ -176,6 +186,50 @@ fn nothing_is_hidden_where_python_frames_are_missing() {
     assert!(b.folded(NativeFrames::Hide).contains("\nmain 1\n"), "{}", b.folded(NativeFrames::Hide));
     b.sample(&stack()[..2], StopReason::Complete, 0, 1);
     assert!(b.folded(NativeFrames::Hide).contains("_PyEval_Vector 1\n"), "a stack of glue alone keeps its leaf");
+}
+
+fn summary(b: &Builder) -> String {
+    String::from_utf8(render(Format::Summary, &b.recording, NativeFrames::Hide).expect("text")).expect("text")
+}
+
+/// Whether frames are missing is not known as long as a file in the stack was not analysed.
+#[test]
+fn stacks_through_files_that_were_not_analysed_are_not_called_complete() {
+    let mut b = Builder::new();
+    let stack = || vec![Native(1, "_PyEval_Vector"), Native(0, "main")];
+    b.sample(&stack(), StopReason::Complete, 0, 1);
+    assert!(summary(&b).contains("1: 1 complete (100.0 %), 0 failed"), "{}", summary(&b));
+    b.sample(&stack(), StopReason::Complete, SAMPLE_FACTS_PENDING, 1);
+    b.sample(&stack(), StopReason::FramePointerEnd, SAMPLE_FACTS_PENDING, 1);
+    b.sample(&stack(), StopReason::Fault, SAMPLE_FACTS_PENDING, 1);
+    let line = "4: 1 complete (25.0 %), 1 not known yet, 1 ended by frame pointers, 1 failed";
+    assert!(summary(&b).contains(line) && summary(&b).contains("3 through files"), "{}", summary(&b));
+}
+
+/// What the kernel samples in uu's handler is uu's cost: it is shown on the thread's root, and no function of the
+/// program, nor of the kernel, has more than its share because of it.
+#[test]
+fn time_in_our_own_handler_is_no_functions_of_the_program() {
+    let mut b = Builder::new();
+    let handler = || vec![Kernel("sysvec_apic_timer_interrupt"), Native(4, "uu_walk")];
+    b.sample(&handler(), StopReason::Complete, SAMPLE_APART, 1);
+    b.sample(&[Native(0, "one"), Native(0, "main")], StopReason::Complete, 0, 30);
+    for _ in 0..8 {
+        b.sample(&handler(), StopReason::Complete, SAMPLE_APART, 5);
+    }
+    b.sample(&[Kernel("vfs_read"), Native(0, "two"), Native(0, "main")], StopReason::Complete, 0, 9);
+    // Where the thread took no stack for another reason.
+    b.sample(&[Native(0, "two")], StopReason::Complete, SAMPLE_APART, 2);
+    b.recording.samples.iter_mut().filter(|sample| sample.flags & SAMPLE_APART != 0).for_each(|sample| sample.stop = 0);
+    let expected =
+        "[truncated: no user stack of this moment];two 2\n[uu's handler] 1\nmain;[uu's handler] 40\nmain;one 30\n\
+                    main;two;vfs_read [k] 9\n";
+    assert_eq!(b.folded(NativeFrames::Hide), expected);
+    assert_eq!(b.folded(NativeFrames::Show), expected);
+    let said = summary(&b);
+    assert!(said.contains("9 taken by the kernel in uu's own handler: 50.0 % of the time"), "{said}");
+    assert!(said.contains("a lower rate (-r)"), "{said}");
+    assert!(said.contains("12: 2 complete (16.7 %), 9 in uu's handler, 1 failed, 0 lost"), "{said}");
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! `libuunwind-crash.so`: crash reports of programs that know nothing of them.
 //!
 //! Preloaded, with `UU_REPORT_CRASHES` in the environment: the number of an open file descriptor, or a path, in which
-//! `%p` becomes the process id; with `UU_REPORT_CRASHES_FORMAT=json`, JSON lines. It opens `libuunwind.so.0`, which
-//! lies in the folder above its own, and calls `uu_setup()` and `uu_report_crashes()`. Without the variable it does
-//! nothing, as in programs with the rights of others (AT_SECURE). Children inherit both variables and report, too.
+//! `%p` becomes the process id; with `UU_REPORT_CRASHES_FORMAT=json`, JSON lines. It calls `uu_setup()` and
+//! `uu_report_crashes()` of `libuunwind.so.0`, which `uu run` preloads, too; otherwise it opens the one in the folder
+//! above its own. Without the variable it does nothing, as in programs with the rights of others (AT_SECURE). Children
+//! inherit both variables and report, too. In a program with an allocator of its own, which may be set up in `main`,
+//! `uu_setup()` waits for the program's first thread.
 //!
 //! ```text
 //! start    the constructor
@@ -13,9 +15,6 @@
 
 mod start;
 pub mod threads;
-
-// Its panic handler: a panic path that is left here fails the link.
-use uunwind_core as _;
 
 #[cfg(all(panic = "unwind", not(test)))]
 extern crate std;

@@ -2,6 +2,8 @@
 
 use crate::threads;
 use core::ffi::{c_char, c_int, c_void, CStr};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use uunwind_core::loaded::{self, Callback, PhdrInfo};
 
 /// UU_CRASH_JSON of `uu.h`.
 const JSON: u32 = 1;
@@ -31,27 +33,30 @@ extern "C" fn start() {
     unsafe { *libc::__errno_location() = errno };
 }
 
+/// Whether the program has called a function that allocates, or has libc's allocator. If it defines malloc itself, it
+/// may set that up in `main`, and nothing of ours may call it before.
+static ALLOCATES: AtomicBool = AtomicBool::new(true);
+/// `uu_setup`, which could not be called so far, because it allocates; null: it was called.
+static SETUP: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
 fn report(to: &CStr) -> Result<(), &'static CStr> {
-    let library = open().ok_or(c"uu: no crash reports: libuunwind.so.0 cannot be opened\n")?;
+    // SAFETY: normal context, libc's function.
+    ALLOCATES.store(!unsafe { loaded::program_allocates(dl_iterate_phdr) }, Ordering::Relaxed);
+    if symbol(c"uu_report_crashes").is_none() && open().is_none() {
+        return Err(c"uu: no crash reports: libuunwind.so.0 is not preloaded, and cannot be opened\n");
+    }
     let missing = c"uu: no crash reports: libuunwind.so.0 is of another version\n";
-    let find = |name: &CStr| {
-        // SAFETY: an open library, and a name.
-        let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-        (!found.is_null()).then_some(found)
-    };
-    let prepare = find(c"uu_prepare_thread").ok_or(missing)?;
-    let (setup, report) = (find(c"uu_setup").ok_or(missing)?, find(c"uu_report_crashes").ok_or(missing)?);
-    let report_to = find(c"uu_report_crashes_to").ok_or(missing)?;
+    let find = |name: &CStr| symbol(name).ok_or(missing);
+    let (prepare, setup) = (find(c"uu_prepare_thread")?, find(c"uu_setup")?);
+    let (report, report_to) = (find(c"uu_report_crashes")?, find(c"uu_report_crashes_to")?);
     // SAFETY: functions of uu.h, in a library that is never unloaded.
-    let (setup, report, report_to) = unsafe {
-        (
-            core::mem::transmute::<*mut c_void, Setup>(setup),
-            core::mem::transmute::<*mut c_void, Report>(report),
-            core::mem::transmute::<*mut c_void, ReportTo>(report_to),
-        )
+    let (report, report_to) = unsafe {
+        (core::mem::transmute::<*mut c_void, Report>(report), core::mem::transmute::<*mut c_void, ReportTo>(report_to))
     };
-    // Without it, native frames remain.
-    setup();
+    SETUP.store(setup, Ordering::Release);
+    if ALLOCATES.load(Ordering::Relaxed) {
+        set_up();
+    }
     let json = variable(c"UU_REPORT_CRASHES_FORMAT").is_some_and(|format| format.to_bytes() == b"json");
     let flags = if json { JSON } else { 0 };
     let done = match number(to.to_bytes()) {
@@ -66,8 +71,39 @@ fn report(to: &CStr) -> Result<(), &'static CStr> {
     Ok(())
 }
 
-/// Opens `../libuunwind.so.0`, seen from this object.
+/// Calls `uu_setup`, unless that is done. Without it, native frames remain.
+pub fn set_up() {
+    if SETUP.load(Ordering::Relaxed).is_null() {
+        return;
+    }
+    let setup = SETUP.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    if !setup.is_null() {
+        // SAFETY: a function of uu.h, in a library that is never unloaded. It keeps errno.
+        unsafe { core::mem::transmute::<*mut c_void, Setup>(setup)() };
+    }
+}
+
+/// A symbol of libuunwind, if that is loaded.
+fn symbol(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: the loader's structure, during its iteration. Only libuunwind has the first symbol.
+    let look = |object: &PhdrInfo| unsafe {
+        let dynamic = object.dynamic();
+        dynamic.symbol(c"uu_private_library_0").and_then(|_| dynamic.symbol(name))
+    };
+    // SAFETY: normal context, libc's function.
+    unsafe { loaded::find(dl_iterate_phdr, look) }.map(|symbol| symbol.address as *mut c_void)
+}
+
+extern "C" {
+    /// [dl_iterate_phdr(3)](https://man7.org/linux/man-pages/man3/dl_iterate_phdr.3.html).
+    fn dl_iterate_phdr(callback: Callback, data: *mut c_void) -> c_int;
+}
+
+/// Opens `../libuunwind.so.0`, seen from this object, where somebody has preloaded this object alone.
 fn open() -> Option<*mut c_void> {
+    if !ALLOCATES.load(Ordering::Relaxed) {
+        return None;
+    }
     let mut real = [0u8; libc::PATH_MAX as usize];
     // SAFETY: a structure for dladdr to fill, an address of this object, room for a path. It may be loaded through a
     // link.

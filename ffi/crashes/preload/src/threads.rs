@@ -92,6 +92,8 @@ unsafe extern "C" fn trampoline(waiting: *mut c_void) -> *mut c_void {
 
 /// Creates a thread by `create`, which gets what it is to run.
 fn created(start: Start, argument: *mut c_void, create: impl FnOnce(Start, *mut c_void) -> c_int) -> c_int {
+    // A new thread's descriptor is allocated, so that the program's allocator is ready.
+    crate::start::set_up();
     let free = |waiting: &&Waiting| {
         waiting.taken.load(Ordering::Relaxed) == 0
             && waiting.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()

@@ -50,11 +50,11 @@ pub fn is_needed() -> bool {
 /// -Bsymbolic, by which the loader would find its own definitions first.
 #[cfg(not(feature = "no-libc"))]
 pub fn look_for_runtimes() {
-    // SAFETY: the program's search order, NUL-terminated names.
-    let [actions, fibers] =
-        [c"sigaction", c"caml_alloc_main_stack"].map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
-    let own = super::interpose::sigaction as *const () as usize;
-    if actions as usize != own || !fibers.is_null() {
+    // SAFETY: in normal context, libc's function.
+    let [actions, fibers] = [c"sigaction", c"caml_alloc_main_stack"]
+        .map(|name| unsafe { uunwind_core::loaded::symbol(real::dl_iterate_phdr, name) });
+    let own = super::interpose::sigaction as *const () as u64;
+    if actions.is_none_or(|found| found.address != own) || fibers.is_some() {
         NEEDED.store(true, Ordering::Relaxed);
     }
 }

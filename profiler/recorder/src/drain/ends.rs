@@ -108,6 +108,9 @@ impl Drain {
                 self.writer.note(&note);
             }
             self.jit.finish(p.index);
+            if let Some(status) = p.wait_status() {
+                self.ended.add(p.pid, &p.exe, status);
+            }
         }
         self.set(block, None);
         if !self.closing {

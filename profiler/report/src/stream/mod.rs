@@ -6,6 +6,7 @@
 
 mod pipe;
 
+use crate::resolve::is_complete;
 pub use pipe::{Delivery, Pipe};
 use serde_json::{json, Value};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -118,7 +119,7 @@ impl Stream {
         let kind = ["timer", "explicit", "fatal", "waiting"].get(usize::from(sample.kind)).copied();
         unit.line(&json!({
             "type": "sample", "thread": sample.thread, "time": sample.time, "weight": sample.weight, "kind": kind,
-            "stop": sample.reason().map(|reason| reason.text()), "complete": sample.reason().is_some_and(|r| r.is_complete()),
+            "stop": sample.reason().map(|reason| reason.text()), "complete": is_complete(sample),
             "flags": sample.flags, "frames": stack,
         }));
         unit

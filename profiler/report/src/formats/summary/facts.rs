@@ -1,18 +1,15 @@
 //! The head of the summary: rate, CPU time, stacks, losses, notes.
 
+use super::samples::{of_shown, render as stacks};
 use super::{counted, percent, waits, Style};
 use crate::formats::is_wall;
-use crate::resolve::stop_text;
 use crate::stacks::Profile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use uunwind_core::frame::{frames, Frame};
-use uunwind_core::stop_reason::StopReason;
 use uunwind_recording::{Counters, EndCause, Lock, Recording, Sample, FROM_OUTSIDE, NOT_RECORDED};
 use uunwind_ring::layout::BLOCKS;
-use uunwind_ring::record::{
-    SampleKind, SAMPLE_APART, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS,
-};
+use uunwind_ring::record::SampleKind;
 use uunwind_ring::{FLAG_AWAITING, FLAG_EVENTS, FLAG_KERNEL, FLAG_NO_REPLAY, FLAG_USER_MODE};
 
 // Writing to a String cannot fail, so the results of `writeln!` below are dropped.
@@ -169,117 +166,6 @@ fn missing(recording: &Recording) -> Vec<String> {
 
 fn threads(count: u64) -> String {
     format!("{count} {}", if count == 1 { "thread" } else { "threads" })
-}
-
-/// The samples of the threads that are shown.
-fn of_shown<'r>(recording: &'r Recording, profile: &'r Profile) -> impl Iterator<Item = &'r Sample> {
-    recording.samples.iter().filter(|sample| !profile.idle.threads.contains(&sample.thread))
-}
-
-fn stacks(recording: &Recording, profile: &Profile, out: &mut String) {
-    let (mut total, mut complete, mut by_fp) = (0u64, 0u64, 0u64);
-    let mut failed: BTreeMap<String, u64> = BTreeMap::new();
-    for sample in of_shown(recording, profile) {
-        total += 1;
-        match sample.reason() {
-            Some(r) if r.is_complete() => complete += 1,
-            Some(StopReason::FramePointerEnd) => by_fp += 1,
-            _ => *failed.entry(stop_text(sample)).or_default() += 1,
-        }
-    }
-    let fails: u64 = failed.values().sum();
-    let by_fp = if by_fp == 0 { String::new() } else { format!(", {by_fp} ended by frame pointers") };
-    let lost = recording.lost.iter().fold(0u64, |sum, lost| sum.saturating_add(lost.samples));
-    let _ = writeln!(
-        out,
-        "  samples    {total}: {complete} complete ({:.1} %){by_fp}, {fails} failed, {lost} lost",
-        percent(complete, total)
-    );
-    for (reason, count) in failed {
-        let _ = writeln!(out, "             {count:>8} failed: {reason}");
-    }
-    for (bit, text) in [
-        (SAMPLE_BLOCKED, "held back while the signal was blocked (what became due meanwhile is in [signals blocked])"),
-        (
-            SAMPLE_LATE,
-            "late, though nothing held them back: the machine ran something else (the excess is in [late tick])",
-        ),
-        (
-            SAMPLE_FACTS_PENDING,
-            "through files that were not analysed yet, or could not be (functions of an interpreter may be missing)",
-        ),
-        (SAMPLE_DESYNC, "with interpreter frames missing or doubtful"),
-        (SAMPLE_NO_PLUGINS, "walked without plugins (SEGV blocked, or a small signal stack)"),
-    ] {
-        let count = of_shown(recording, profile).filter(|s| s.flags & bit != 0).count();
-        if count > 0 {
-            let _ = writeln!(out, "             {count:>8} {text}");
-        }
-    }
-    let by_frame_pointer = with_frame_pointers(recording);
-    let is_so = |sample: &&Sample| by_frame_pointer.get(sample.stack as usize).is_some_and(|is_so| *is_so);
-    let count = of_shown(recording, profile).filter(is_so).count();
-    if count > 0 {
-        let text = "by the frame pointers of code without unwind data (if it keeps none, callers are missing)";
-        let _ = writeln!(out, "             {count:>8} {text}");
-    }
-    let apart = of_shown(recording, profile).filter(|s| s.flags & SAMPLE_APART != 0);
-    let (own, others): (Vec<&Sample>, Vec<&Sample>) = apart.partition(|sample| is_in_uu(recording, sample));
-    if !own.is_empty() {
-        let _ = writeln!(out, "             {:>8} taken by the kernel in uu's own handler", own.len());
-    }
-    if !others.is_empty() {
-        let _ = writeln!(
-            out,
-            "             {:>8} taken by the kernel while the thread could take no stack of its own: with SIGTRAP blocked, or, \
-             with events of the user mode alone, in page faults",
-            others.len()
-        );
-    }
-    let starts = recording.periods_of_starts() as f64 / f64::from(recording.settings.rate.max(1));
-    if starts > 0.0 {
-        let _ = writeln!(
-            out,
-            "             {starts:>7.2}s used by threads and processes that ended without a sample, before their sampling began: \
-             [process start] is exec, the dynamic loader and uu's own start"
-        );
-    }
-}
-
-/// For each node's number, whether a frame pointer led to it or to one of its callers.
-fn with_frame_pointers(recording: &Recording) -> Vec<bool> {
-    let mut found = vec![false];
-    for node in &recording.nodes {
-        let itself = match frames(&[node.word, node.position]).next() {
-            Some(Frame::Native { by_frame_pointer, .. } | Frame::Window { by_frame_pointer, .. }) => by_frame_pointer,
-            _ => false,
-        };
-        // Callers have smaller numbers.
-        let above = found.get(node.parent as usize).is_some_and(|is_so| *is_so);
-        found.push(itself || above);
-    }
-    found
-}
-
-/// Whether a sample without a user stack was taken in code of uu's own.
-fn is_in_uu(recording: &Recording, sample: &Sample) -> bool {
-    let mut node = sample.stack;
-    // Frames of the kernel, and then the instruction in user mode.
-    let mut pc = None;
-    while let Some(entry) = (node as usize).checked_sub(1).and_then(|index| recording.nodes.get(index)) {
-        if let Some(Frame::Native { address, .. }) = frames(&[entry.word]).next() {
-            pc = Some(address);
-        }
-        node = entry.parent;
-    }
-    let process = recording.threads.get(sample.thread as usize).map(|thread| thread.process);
-    let object = recording.objects.iter().find(|object| {
-        Some(object.process) == process && pc.is_some_and(|pc| (object.start..object.end).contains(&pc))
-    });
-    object.is_some_and(|object| {
-        let name = object.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        name.starts_with(b"libuunwind")
-    })
 }
 
 /// How the threads stood to the lock of their runtime.

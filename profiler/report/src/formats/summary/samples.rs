@@ -1,0 +1,138 @@
+//! The part of the summary's head about the samples: whole stacks, and what is missing or in doubt.
+
+use super::percent;
+use crate::hide::is_own;
+use crate::resolve::{is_complete, stop_text};
+use crate::stacks::{Profile, IN_HANDLER};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use uunwind_core::frame::{frames, Frame};
+use uunwind_core::stop_reason::StopReason;
+use uunwind_recording::{Recording, Sample};
+use uunwind_ring::record::{
+    SAMPLE_APART, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS,
+};
+
+/// The samples of the threads that are shown.
+pub fn of_shown<'r>(recording: &'r Recording, profile: &'r Profile) -> impl Iterator<Item = &'r Sample> {
+    recording.samples.iter().filter(|sample| !profile.idle.threads.contains(&sample.thread))
+}
+
+/// How many stacks are whole, and what is missing or in doubt in the others.
+pub fn render(recording: &Recording, profile: &Profile, out: &mut String) {
+    let (mut total, mut complete, mut by_fp, mut unknown) = (0u64, 0u64, 0u64, 0u64);
+    let mut failed: BTreeMap<String, u64> = BTreeMap::new();
+    let mut own = Vec::new();
+    for sample in of_shown(recording, profile) {
+        total += 1;
+        match sample.reason() {
+            _ if is_complete(sample) => complete += 1,
+            Some(r) if r.is_complete() => unknown += 1,
+            Some(StopReason::FramePointerEnd) => by_fp += 1,
+            _ if sample.flags & SAMPLE_APART != 0 && is_in_uu(recording, sample) => own.push(sample),
+            _ => *failed.entry(stop_text(sample)).or_default() += 1,
+        }
+    }
+    let fails: u64 = failed.values().sum();
+    let unknown = if unknown == 0 { String::new() } else { format!(", {unknown} not known yet") };
+    let in_handler = if own.is_empty() { String::new() } else { format!(", {} in uu's handler", own.len()) };
+    let by_fp = if by_fp == 0 { String::new() } else { format!(", {by_fp} ended by frame pointers") };
+    let lost = recording.lost.iter().fold(0u64, |sum, lost| sum.saturating_add(lost.samples));
+    let _ = writeln!(
+        out,
+        "  samples    {total}: {complete} complete ({:.1} %){unknown}{by_fp}{in_handler}, {fails} failed, {lost} lost",
+        percent(complete, total)
+    );
+    for (reason, count) in failed {
+        let _ = writeln!(out, "             {count:>8} failed: {reason}");
+    }
+    for (bit, text) in [
+        (SAMPLE_BLOCKED, "held back while the signal was blocked (what became due meanwhile is in [signals blocked])"),
+        (
+            SAMPLE_LATE,
+            "late, though nothing held them back: the machine ran something else (the excess is in [late tick])",
+        ),
+        (
+            SAMPLE_FACTS_PENDING,
+            "through files that were not analysed yet, or could not be: whether functions of an interpreter are missing is \
+             not known",
+        ),
+        (SAMPLE_DESYNC, "with interpreter frames missing or doubtful"),
+        (SAMPLE_NO_PLUGINS, "walked without plugins (SEGV blocked, or a small signal stack)"),
+    ] {
+        let count = of_shown(recording, profile).filter(|s| s.flags & bit != 0).count();
+        if count > 0 {
+            let _ = writeln!(out, "             {count:>8} {text}");
+        }
+    }
+    let by_frame_pointer = with_frame_pointers(recording);
+    let is_so = |sample: &&Sample| by_frame_pointer.get(sample.stack as usize).is_some_and(|is_so| *is_so);
+    let count = of_shown(recording, profile).filter(is_so).count();
+    if count > 0 {
+        let text = "by the frame pointers of code without unwind data (if it keeps none, callers are missing)";
+        let _ = writeln!(out, "             {count:>8} {text}");
+    }
+    let others = of_shown(recording, profile).filter(|s| s.flags & SAMPLE_APART != 0).count() - own.len();
+    if !own.is_empty() {
+        let weight = |samples: &mut dyn Iterator<Item = &Sample>| {
+            samples.fold(0u64, |sum, sample| sum.saturating_add(u64::from(sample.weight.max(1))))
+        };
+        let (cost, all) = (weight(&mut own.iter().copied()), weight(&mut of_shown(recording, profile)));
+        let _ = writeln!(
+            out,
+            "             {:>8} taken by the kernel in uu's own handler: {:.1} % of the time, shown as {IN_HANDLER}. It is uu's \
+             cost, and not the program's; a lower rate (-r) lowers it",
+            own.len(),
+            percent(cost, all)
+        );
+    }
+    if others > 0 {
+        let _ = writeln!(
+            out,
+            "             {:>8} taken by the kernel while the thread could take no stack of its own: with SIGTRAP blocked, or, \
+             with events of the user mode alone, in page faults",
+            others
+        );
+    }
+    let starts = recording.periods_of_starts() as f64 / f64::from(recording.settings.rate.max(1));
+    if starts > 0.0 {
+        let _ = writeln!(
+            out,
+            "             {starts:>7.2}s used by threads and processes that ended without a sample, before their sampling began: \
+             [process start] is exec, the dynamic loader and uu's own start"
+        );
+    }
+}
+
+/// For each node's number, whether a frame pointer led to it or to one of its callers.
+fn with_frame_pointers(recording: &Recording) -> Vec<bool> {
+    let mut found = vec![false];
+    for node in &recording.nodes {
+        let itself = match frames(&[node.word, node.position]).next() {
+            Some(Frame::Native { by_frame_pointer, .. } | Frame::Window { by_frame_pointer, .. }) => by_frame_pointer,
+            _ => false,
+        };
+        // Callers have smaller numbers.
+        let above = found.get(node.parent as usize).is_some_and(|is_so| *is_so);
+        found.push(itself || above);
+    }
+    found
+}
+
+/// Whether a sample without a user stack was taken in code of uu's own.
+fn is_in_uu(recording: &Recording, sample: &Sample) -> bool {
+    let mut node = sample.stack;
+    // Frames of the kernel, and then the instruction in user mode.
+    let mut pc = None;
+    while let Some(entry) = (node as usize).checked_sub(1).and_then(|index| recording.nodes.get(index)) {
+        if let Some(Frame::Native { address, .. }) = frames(&[entry.word]).next() {
+            pc = Some(address);
+        }
+        node = entry.parent;
+    }
+    let process = recording.threads.get(sample.thread as usize).map(|thread| thread.process);
+    let object = recording.objects.iter().find(|object| {
+        Some(object.process) == process && pc.is_some_and(|pc| (object.start..object.end).contains(&pc))
+    });
+    object.is_some_and(|object| is_own(&object.path))
+}
