@@ -16,8 +16,8 @@ use uunwind_core::walk::PLUGIN_INDICES;
 pub static OBJECTS: Objects = Objects::new();
 /// Rules by pc: at most 65,536 (2 MiB of address space; pages become resident as it fills).
 pub static RULES: PcCache<32768> = PcCache::new();
-/// The addresses that walks with probed reads have met ([`crate::env::Live`] keeps their rules from the second time
-/// on).
+/// The addresses that captures and walks with probed reads have met ([`crate::env::Live`] keeps their short rules from
+/// the second time on).
 pub static MET: Met<1024> = Met::new();
 /// Short rules by pc: at most 65,536 (1 MiB of address space; only the lines in use occupy the processor's caches).
 pub static SHORT_RULES: ShortRules<131072> = ShortRules::new();

@@ -19,6 +19,7 @@ pub mod group;
 pub mod guarded;
 mod hashed;
 pub mod near;
+mod own_stack;
 pub mod paged;
 mod probed;
 pub(crate) mod read_log;
@@ -27,10 +28,13 @@ mod sorted;
 use crate::cache::answers::Name;
 pub use crate::cache::answers::{Recalled, ANSWER, KEY};
 use crate::span::Span;
+#[cfg(target_arch = "x86_64")]
+pub use bare::StackWords;
 pub use bare::Bare;
 use core::ffi::c_void;
 pub use direct::Direct;
 use draft::Room;
+pub use own_stack::OwnStack;
 use probed::PAGE;
 use read_log::Log;
 pub use read_log::Read;
@@ -212,6 +216,17 @@ impl<'a> Reader<'a> {
     #[inline(always)]
     pub unsafe fn has_touched(&mut self, address: u64) {
         self.pages.note(address / PAGE);
+    }
+
+    /// Says that this part of the thread's own stack need not be probed.
+    pub fn believe(&mut self, stack: OwnStack) {
+        self.pages.own_stack = stack;
+    }
+
+    /// The part of the thread's own stack that this reader's walk may load without a question, if its reads are probed.
+    #[inline(always)]
+    pub fn own_stack(&self) -> Option<OwnStack> {
+        Some(self.pages.own_stack).filter(|stack| stack.is_some() && self.is_probed())
     }
 
     /// From here on, unwind data of the object with this image is read. With [`Mode::Probed`], its pages are probed

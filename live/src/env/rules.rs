@@ -54,57 +54,67 @@ impl Live<'_> {
     #[inline(always)]
     pub(super) fn remember_exact(&self, cursor: &Cursor) {
         if cursor.exact && self.current.plugin == 0 && self.salts.stamp().is_some() {
-            let cached = self.current.remember(cursor.lookup_pc(), key(cursor), self.salts.salt());
-            cached.or_else(|| self.remember_long(key(cursor)));
+            self.remember_long(cursor.lookup_pc(), key(cursor));
         }
     }
 
-    /// Caches the short rule for a key whose rule the larger cache still has: from a time when the salt was another
-    /// one, or from when it was met for the first time.
+    /// Caches the short rule for a key that is met for the second time: that of the table, or else the one that the
+    /// larger cache has.
     #[cold]
     #[inline(never)]
-    pub(super) fn remember_long(&self, key: u64) -> Option<Short> {
-        let rule = RULES.get(key, self.current.rules_key).and_then(Packed::from_words).and_then(Short::of)?;
-        SHORT_RULES.put(key, self.salts.salt(), rule);
+    fn remember_long(&self, lookup: u64, key: u64) {
+        if !MET.again(key) {
+            return;
+        }
+        let long = || RULES.get(key, self.current.rules_key).and_then(Packed::from_words).and_then(Short::of);
+        if let Some(rule) = self.current.short_rule_at(lookup).or_else(long) {
+            SHORT_RULES.put(key, self.salts.salt(), rule);
+        }
+    }
+
+    /// The short rule of a return address in an unclaimed object, if its table or its unwind data gives one. `again`:
+    /// it may have been met before, and becomes a cached short rule.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn short_rule_of_object(
+        &mut self,
+        lookup: u64,
+        again: bool,
+        reader: &mut Reader<'_>,
+    ) -> Option<Short> {
+        let by_table = self.current.short_rule_at(lookup);
+        let cached = if again && by_table.is_none() { RULES.get(lookup, self.current.rules_key) } else { None };
+        let cached = cached.and_then(Packed::from_words);
+        if by_table.is_none() && cached.is_none() {
+            if self.current.table.is_some() {
+                return None;
+            }
+            // It becomes a cached short rule when it is met again.
+            return self.interpret((lookup, lookup.wrapping_add(1)), false, reader).ok()?.short();
+        }
+        let rule = by_table.or_else(|| cached.and_then(Short::of))?;
+        if again {
+            SHORT_RULES.put(lookup, self.salts.salt(), rule);
+        }
         Some(rule)
     }
 
-    /// The short rule of a return address in an unclaimed object, if its unwind data gives one.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn short_of_unwind_data(&mut self, lookup: u64, reader: &mut Reader<'_>) -> Option<Short> {
-        let keeps = self.keeps_rule(lookup, reader);
-        let cached = if keeps { RULES.get(lookup, self.current.rules_key) } else { None };
-        if let Some(rule) = cached.and_then(Packed::from_words) {
-            let rule = Short::of(rule)?;
-            if self.keeps_short_rules(reader) {
-                SHORT_RULES.put(lookup, self.salts.salt(), rule);
-            }
-            return Some(rule);
-        }
-        if self.current.table.is_some() {
-            return None;
-        }
-        let rule = self.interpret((lookup, lookup.wrapping_add(1)), false, keeps, reader);
-        // It becomes a cached short rule when it is met again.
-        rule.ok()?.short()
-    }
-
-    /// Whether the rule for a key is cached when it is found: with probed reads from the second time on. A program that
-    /// has prepared nothing needs few rules twice, and each costs it a cache line, and perhaps a page.
+    /// Whether an address becomes a cached short rule when it is met for the second time, and not for the first: in a
+    /// capture, and with probed reads. The table of short rules has an entry on another cache line for each line of
+    /// code, and pages as the code has. A program that captures needs few rules twice, if it captures seldom; and one
+    /// that captures often meets an address many times.
     #[inline(always)]
-    fn keeps_rule(&self, key: u64, reader: &Reader<'_>) -> bool {
-        !reader.is_probed() || MET.again(key, self.current.rules_key)
+    pub(super) fn is_sparing(&self, reader: &Reader<'_>) -> bool {
+        self.salts.stamp().is_some() || reader.is_probed()
     }
 
     /// The rule of a pc that no table covers and that is met for the first time, from the object's unwind data, which
-    /// is interpreted in place. `keeps`: it is cached. `lookup`: the address to search with.
+    /// is interpreted in place. It is cached. `lookup`: the address to search with.
     #[inline(never)]
     fn interpret(
         &mut self,
         (lookup, pc): (u64, u64),
         exact: bool,
-        keeps: bool,
         reader: &mut Reader<'_>,
     ) -> Result<Form, StopReason> {
         let Some(object) = self.current.object() else { return Err(StopReason::NoOwner) };
@@ -123,9 +133,7 @@ impl Live<'_> {
             Err(StopReason::NoRule) => self.not_covered(object, pc, exact, reader).map(Form::Long),
             _ => found.and_then(|answer| answer.rule),
         };
-        if keeps {
-            RULES.put(key, self.current.rules_key, rule.map_or_else(Packed::failed, Form::pack).words());
-        }
+        RULES.put(key, self.current.rules_key, rule.map_or_else(Packed::failed, Form::pack).words());
         reader.end_image();
         reader.pause(was);
         if self.current.table.is_none() && rule.is_ok() {
@@ -159,8 +167,7 @@ impl Live<'_> {
         let (key, lookup, pc) = (key(cursor), cursor.lookup_pc(), cursor.regs.pc);
         let cached = RULES.get(key, self.current.rules_key).and_then(Packed::from_words);
         let rule = cached.or_else(|| self.current.rule_at(lookup)).unwrap_or_else(|| {
-            let keeps = self.keeps_rule(key, reader);
-            self.interpret((lookup, pc), cursor.exact, keeps, reader).map_or_else(Packed::failed, Form::pack)
+            self.interpret((lookup, pc), cursor.exact, reader).map_or_else(Packed::failed, Form::pack)
         });
         if rule.failed_for(StopReason::NotCode) {
             return not_code::in_data(cursor, reader);

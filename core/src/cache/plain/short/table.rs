@@ -6,7 +6,7 @@
 //! found in the object's rule table or in the larger table ([`crate::cache::rules`]).
 
 use super::{Short, VALID};
-use crate::memory::{Bare, USER_END};
+use crate::memory::{StackWords, USER_END};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Words of a cache line: four entries, each a rule and its seal.
@@ -105,7 +105,7 @@ impl<const WORDS: usize> ShortRules<WORDS> {
     /// Prefetches the entries of the next few words of the stack at `sp`: one of them is likely the frame's return
     /// address, whose rule is needed next. The loads overlap with that of the frame's own rule; the others do no harm.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, sp: u64, bare: Bare) {
+    pub(crate) fn prefetch(&self, sp: u64, bare: impl StackWords) {
         bare.prefetch_by_words(sp, Self::OWN_BYTES, self.words.as_ptr().cast());
     }
 

@@ -96,11 +96,6 @@ impl Dependencies<'_> {
         self.count
     }
 
-    /// Number of blocks that hold them.
-    pub(super) fn blocks(&self) -> usize {
-        self.count.div_ceil(Words::COUNT)
-    }
-
     /// rbp of the first frame if a step depends on it, else 0.
     pub(super) fn fp(&self) -> u64 {
         self.fp.filter(|_| self.on_fp).unwrap_or(0)
