@@ -25,6 +25,16 @@ pub trait StackWords: Copy {
     /// The word that ends at an address, where a word was read before; 0 if it is unreadable now.
     fn word_just_below(self, address: u64) -> u64;
 
+    /// Whether all words of a stack just below addresses from `lowest` to `highest` can be loaded by
+    /// [`StackWords::word_within`].
+    fn reaches(self, lowest: u64, highest: u64) -> bool;
+
+    /// As [`StackWords::word_just_below`], between two addresses that it reaches.
+    ///
+    /// # Safety
+    /// [`StackWords::reaches`] must be true of addresses around this one.
+    unsafe fn word_within(self, address: u64) -> u64;
+
     /// Whether one of `count` structures of words has changed, or is unreadable now; addresses as for
     /// [`StackWords::word_just_below`].
     ///
@@ -94,6 +104,16 @@ impl StackWords for Bare {
     }
 
     #[inline(always)]
+    fn reaches(self, _: u64, _: u64) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    unsafe fn word_within(self, address: u64) -> u64 {
+        guarded::load_just_below(address)
+    }
+
+    #[inline(always)]
     unsafe fn any_changed_from(self, words: *const Words, count: usize) -> bool {
         // SAFETY: passed on.
         unsafe { guarded::any_changed(words, count) }
@@ -129,6 +149,17 @@ impl StackWords for OwnStack {
     #[inline(always)]
     fn word_just_below(self, address: u64) -> u64 {
         self.word(address.wrapping_sub(8)).unwrap_or(0)
+    }
+
+    #[inline(always)]
+    fn reaches(self, lowest: u64, highest: u64) -> bool {
+        self.holds(lowest.wrapping_sub(8)) && self.holds(highest.wrapping_sub(8))
+    }
+
+    #[inline(always)]
+    unsafe fn word_within(self, address: u64) -> u64 {
+        // SAFETY: it lies between two words of memory that is readable, by the promise of whoever made this.
+        unsafe { (address.wrapping_sub(8) as *const u64).read_unaligned() }
     }
 
     #[inline(always)]

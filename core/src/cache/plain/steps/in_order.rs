@@ -7,6 +7,7 @@
 
 use super::prefix::{VerifiedPrefix, OWN_BLOCKS};
 use super::tail::{copy_at_once, Callers, VerifiedTail, AT_ONCE, BLOCKS, PREFIXES};
+use super::STEPS;
 use crate::cache::query::At;
 use crate::frame::user_word;
 use crate::memory::guarded::Words;
@@ -18,7 +19,7 @@ use crate::stop_reason::StopReason;
 /// # Safety
 /// `blocks` must have it; others may write it meanwhile.
 #[inline(always)]
-unsafe fn is_same(blocks: *const Words, index: usize, stack: impl StackWords) -> bool {
+unsafe fn input_is_same(blocks: *const Words, index: usize, stack: impl StackWords) -> bool {
     // SAFETY: the caller guarantees the block.
     let (above, was) = unsafe {
         let block = blocks.add(index / Words::COUNT);
@@ -75,7 +76,7 @@ impl VerifiedTail {
             }
             let inputs = (&raw const (*prefix).input_count).read_volatile().min(OWN_BLOCKS * Words::COUNT);
             let blocks = (&raw const (*prefix).inputs).cast::<Words>();
-            if !(0..inputs).all(|index| is_same(blocks, index, stack)) {
+            if !(0..inputs).all(|index| input_is_same(blocks, index, stack)) {
                 return None;
             }
             copy_at_once((&raw const (*prefix).words).cast(), words.as_mut_ptr());
@@ -104,30 +105,42 @@ impl VerifiedTail {
         stack: impl StackWords,
         to: *mut u64,
     ) -> bool {
-        // SAFETY: the caller guarantees the structure and the room; the number of inputs is limited by their room.
+        // SAFETY: the caller guarantees the structure and the room; the number of inputs is limited by their room. All
+        // words lie within the tail's reach.
         unsafe {
+            let reach = (&raw const (*tail).reach).read_volatile();
+            if !stack.reaches(reach.lowest, reach.highest) {
+                return false;
+            }
             let callers = &raw const (*tail).callers;
             let (above, pcs) = ((&raw const (*callers).above).cast::<u64>(), (&raw const (*callers).pcs).cast::<u64>());
-            let upto = (&raw const (*tail).upto).cast::<u16>();
-            let blocks = (&raw const (*tail).blocks).cast::<Words>();
-            let mut input = (&raw const (*tail).of_epoch).read_volatile();
-            // The pc of the caller at this index, if all that leads to it is unchanged.
-            let mut next = |index: usize| {
-                let limit = usize::from(upto.add(index).read_volatile()).min(BLOCKS * Words::COUNT);
-                while input < limit {
-                    if !is_same(blocks, input, stack) {
-                        return None;
-                    }
-                    input += 1;
-                }
+            let is_same = |index: usize| {
                 let pc = pcs.add(index).read_volatile();
-                (stack.word_just_below(above.add(index).read_volatile()) == pc).then_some(pc)
+                (stack.word_within(above.add(index).read_volatile()) == pc).then_some(pc)
             };
-            for index in 0..count {
-                let Some(pc) = next(index) else { return false };
-                to.add(index).write(user_word(pc));
+            let blocks = (&raw const (*tail).blocks).cast::<Words>();
+            let first_steps = (&raw const (*tail).first_steps).cast::<u16>();
+            let last = count.wrapping_sub(usize::from(!further)).min(STEPS - 1);
+            let upto = usize::from((&raw const (*tail).upto).cast::<u16>().add(last).read_volatile());
+            let inputs = (&raw const (*tail).of_epoch).read_volatile()..upto.min(BLOCKS * Words::COUNT);
+            let mut index = 0;
+            for input in inputs {
+                let next = usize::from(first_steps.add(input).read_volatile()).min(count);
+                while index < next {
+                    let Some(pc) = is_same(index) else { return false };
+                    to.add(index).write(user_word(pc));
+                    index += 1;
+                }
+                if !input_is_same(blocks, input, stack) {
+                    return false;
+                }
             }
-            if further && next(count).is_none() {
+            while index < count {
+                let Some(pc) = is_same(index) else { return false };
+                to.add(index).write(user_word(pc));
+                index += 1;
+            }
+            if further && is_same(count).is_none() {
                 return false;
             }
             Callers::mark_interrupted(callers, count, to);

@@ -311,7 +311,14 @@ fn is_valid(steps: &[Step], run_at: usize, at: usize, fp: Option<u64>, bare: imp
 /// Number of valid steps from index `from` on, in a run whose first is at index `run_at`; their callers' frame words
 /// are written to `words`. They end at no frame with an exact pc, which has another key than a return address.
 #[inline(always)]
-fn count_valid(steps: &[Step], run_at: usize, from: usize, fp: Option<u64>, bare: impl StackWords, words: &mut [u64]) -> usize {
+fn count_valid(
+    steps: &[Step],
+    run_at: usize,
+    from: usize,
+    fp: Option<u64>,
+    bare: impl StackWords,
+    words: &mut [u64],
+) -> usize {
     let (mut ahead, mut room) = (steps.get(from..).unwrap_or_default(), words);
     let all = ahead.len();
     // Steps that count from rbp mostly follow each other: an object is compiled with frame pointers, or without.

@@ -25,7 +25,8 @@ fn with_base(step: &Step, fp: u64, sp: u64, bare: impl StackWords) -> Option<Ste
 }
 
 /// Relocates the steps of a run whose first frame is at `sp` with rbp `fp`, `further` away from where it was. Returns
-/// how many of them lie where the run leads now. The others are as they were: the first one has no frame pointer there.
+/// how many of them lie where the run leads now. The others are as they were: the first one has no frame pointer there,
+/// or, where words are loaded in order, its return address is another one.
 fn relocated(steps: &mut [Step], sp: u64, fp: u64, mut further: u64, bare: impl StackWords) -> usize {
     let mut at = 0;
     loop {
@@ -112,9 +113,10 @@ impl StepCache {
         start.cfa = sp;
         let count = relocated(steps, sp, fp, further, bare);
         if let Some((inner_ones, [next, ..])) = steps.split_at_checked(count) {
-            // The outer frames are kept if they lie towards the root.
+            // The outer frames are kept if they lie towards the root; and not where the next one was left as it was since
+            // the run does not lead through it any more.
             let reached = inner_ones.last().map_or(sp, |last| last.cfa);
-            if next.cfa.wrapping_sub(next.rule.cfa(0)) < reached {
+            if bare.are_ordered() || next.cfa.wrapping_sub(next.rule.cfa(0)) < reached {
                 inner.end = (first_at + 1 + count) as u32;
             }
         }

@@ -15,7 +15,7 @@
 //! among them: that there is a further frame is a part of the answer. A change writes `stamp` and the keys of `tops`
 //! last, after it has cleared them first: a capture that finds it abandoned finds no tail.
 
-use super::dependencies::Dependencies;
+use super::dependencies::{Dependencies, Reach};
 use super::prefix::{FromTail, VerifiedPrefix, PREFIX_FRAMES};
 use super::{Step, STEPS};
 use crate::cache::query::{At, Validity, EXACT_KEY};
@@ -71,6 +71,10 @@ pub(super) struct VerifiedTail {
     pub(super) upto: [u16; STEPS],
     /// Number of inputs in `blocks` that do not lie on the stack: those of the validity epoch, which come first.
     pub(super) of_epoch: usize,
+    /// For each other input, the index of the first step that depends on it.
+    pub(super) first_steps: [u16; BLOCKS * Words::COUNT],
+    /// How far the words of the stack among the inputs and the callers lie apart.
+    pub(super) reach: Reach,
     /// The steps' callers.
     pub(super) callers: Callers,
     /// The other inputs, in the order of the steps.
@@ -98,7 +102,13 @@ impl Callers {
     /// `callers` must point to some, which others may write meanwhile; there must be room for the words, and `count`
     /// must be at most STEPS, less one with `further`.
     #[inline(always)]
-    unsafe fn copy(callers: *const Callers, count: usize, further: bool, bare: impl StackWords, words: *mut u64) -> bool {
+    unsafe fn copy(
+        callers: *const Callers,
+        count: usize,
+        further: bool,
+        bare: impl StackWords,
+        words: *mut u64,
+    ) -> bool {
         // SAFETY: the caller guarantees the structure and the room; each index is read once, and compared.
         unsafe {
             let (above, pcs) = ((&raw const (*callers).above).cast::<u64>(), (&raw const (*callers).pcs).cast::<u64>());
@@ -169,6 +179,8 @@ impl VerifiedTail {
             ends: false,
             upto: [0; STEPS],
             of_epoch: 0,
+            first_steps: [0; BLOCKS * Words::COUNT],
+            reach: Reach::NONE,
             callers: Callers { above: [0; STEPS], pcs: [0; STEPS], interrupted: [0; SIGNALS], signals: 0 },
             blocks: [Words { above: [0; Words::COUNT], was: [0; Words::COUNT] }; BLOCKS],
         }
@@ -332,7 +344,13 @@ impl VerifiedTail {
     /// Precomputes the reply for a buffer of `capacity` words and this top (keyed) with rbp `fp`, if a verified prefix
     /// leads from it and the buffer is large enough.
     #[inline(always)]
-    pub(super) fn prepare_for_capacity(&mut self, top: At, fp: u64, bare: impl StackWords, capacity: usize) -> Option<()> {
+    pub(super) fn prepare_for_capacity(
+        &mut self,
+        top: At,
+        fp: u64,
+        bare: impl StackWords,
+        capacity: usize,
+    ) -> Option<()> {
         let mut both = self.tops.iter().zip(&self.prefixes);
         let at = both.position(|(place, prefix)| *place == top && prefix.holds(fp, bare))?;
         let own = self.prefixes.get(at).filter(|prefix| !prefix.reply.serves(capacity))?.count;
@@ -380,19 +398,25 @@ impl VerifiedTail {
         let mut fits = true;
         let stamp = validity.words(&mut |address, is| fits &= depends.on(address.wrapping_add(8), is).is_some())?;
         self.of_epoch = depends.count();
+        depends.reach = Reach::NONE;
         let callers = &mut self.callers;
         callers.signals = 0;
+        let (mut before, mut reach) = (depends.count(), Reach::NONE);
         let places = callers.above.iter_mut().zip(&mut callers.pcs).zip(&mut self.upto);
         for ((index, step), ((above, pc), upto)) in (0..).zip(steps).zip(places) {
             depends.on_step_but_caller(step)?;
             *upto = depends.count() as u16;
             (*above, *pc) = step.input();
+            self.first_steps.get_mut(before..depends.count())?.fill(index);
+            before = depends.count();
+            reach.add(*above);
             if step.rule.is_signal() {
                 *callers.interrupted.get_mut(callers.signals)? = index;
                 callers.signals += 1;
             }
         }
         self.fp = depends.fp();
+        self.reach = reach.and(depends.reach);
         fits.then_some(stamp)
     }
 }

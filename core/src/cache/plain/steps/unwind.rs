@@ -94,7 +94,13 @@ impl Inner {
     /// Makes a verified prefix of the frames from `top` to the verified tail, at index `at`.
     #[cold]
     #[inline(never)]
-    fn make_prefix<const WORDS: usize>(&mut self, at: usize, rules: &Rules<'_, WORDS>, top: Top, bare: impl StackWords) {
+    fn make_prefix<const WORDS: usize>(
+        &mut self,
+        at: usize,
+        rules: &Rules<'_, WORDS>,
+        top: Top,
+        bare: impl StackWords,
+    ) {
         let Some(first) = self.tail.first(rules.stamp) else { return };
         let (mut words, mut steps) = ([0; PREFIX_FRAMES], [Step::end(0); PREFIX_FRAMES]);
         let mut frame = Frame::first(&top);
