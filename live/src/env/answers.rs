@@ -50,6 +50,10 @@ impl Env for Live<'_> {
     fn prefetch_short_rules(&self, sp: u64, bare: impl StackWords) {
         /// Of most frames, the return address is among as many words.
         const WORDS: u64 = 32;
+        if self.current.table.is_none() && self.salts.stamp().is_some() {
+            // Of addresses that were met before, most rules are cached; the others' are interpreted.
+            return;
+        }
         let (object, seen) = self.ahead.get();
         let from = if object == self.current.object && seen.wrapping_sub(sp) <= 8 * WORDS { seen } else { sp };
         let until = bare.words_ahead(sp, from, WORDS, |word| {

@@ -180,7 +180,7 @@ impl VerifiedTail {
             upto: [0; STEPS],
             of_epoch: 0,
             first_steps: [0; BLOCKS * Words::COUNT],
-            reach: Reach::NONE,
+            reach: Reach { lowest: 0, highest: 0 },
             callers: Callers { above: [0; STEPS], pcs: [0; STEPS], interrupted: [0; SIGNALS], signals: 0 },
             blocks: [Words { above: [0; Words::COUNT], was: [0; Words::COUNT] }; BLOCKS],
         }
