@@ -20,9 +20,7 @@ pub struct FirstRules<const RING: usize, const INDEX: usize> {
 /// What a key is mixed with.
 #[inline(always)]
 fn mix(rule: u64, generation: u64) -> u64 {
-    let sum = rule
-        .wrapping_mul(0xff51_afd7_ed55_8ccd)
-        .wrapping_add(generation.wrapping_mul(0x94d0_49bb_1331_11eb));
+    let sum = rule.wrapping_mul(0xff51_afd7_ed55_8ccd).wrapping_add(generation.wrapping_mul(0x94d0_49bb_1331_11eb));
     sum ^ (sum >> 32)
 }
 

@@ -35,6 +35,11 @@ impl Live<'_> {
     #[inline(never)]
     fn is_first_byte(&self, pc: u64, reader: &mut Reader<'_>) -> bool {
         let Some(object) = self.current.object() else { return false };
+        let lookup = pc.wrapping_sub(1);
+        if self.long_rule(lookup).is_some() || FIRST.get(lookup, self.current.rules_key).is_some() {
+            // It was judged when its rule was found.
+            return false;
+        }
         let was = reader.pause(true);
         reader.begin_image(object.image, self.current.generation, object.last_page);
         let is_called = call_site::precedes(pc, reader);
@@ -80,12 +85,7 @@ impl Live<'_> {
     /// it may have been met before, and becomes a cached short rule.
     #[cold]
     #[inline(never)]
-    pub(super) fn short_rule_of_object(
-        &mut self,
-        lookup: u64,
-        again: bool,
-        reader: &mut Reader<'_>,
-    ) -> Option<Short> {
+    pub(super) fn short_rule_of_object(&mut self, lookup: u64, again: bool, reader: &mut Reader<'_>) -> Option<Short> {
         let by_table = self.current.short_rule_at(lookup);
         let cached = if again && by_table.is_none() { self.long_rule(lookup) } else { None };
         if let Some(rule) = by_table.or_else(|| cached.and_then(Short::of)) {
