@@ -264,6 +264,10 @@ impl<'a> Reader<'a> {
             self.log.add(address, 8, word);
             return word;
         }
+        if let (Mode::Probed, Some(word)) = (self.mode, self.pages.own_stack.word(address)) {
+            self.log.add(address, 8, Some(word));
+            return Some(word);
+        }
         if let Mode::Recorded(regions) = self.mode {
             let word = regions.iter().find_map(|region| {
                 let offset = address.checked_sub(region.address)? as usize;
