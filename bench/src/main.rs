@@ -19,6 +19,9 @@
 //! `uunwind-bench unprepared LIBRARY`: addresses never seen before in a program that called neither uu_setup() nor
 //! uu_handle_faults(), beside libgcc.
 //!
+//! `uunwind-bench modes LIBRARY [ROUNDS]`: captures in a program that called nothing, beside those in one that called
+//! uu_handle_faults(), or uu_setup() as well.
+//!
 //! `uunwind-bench ids LIBRARY [ROUNDS]`: ids of known stacks, beside another table.
 //!
 //! `uunwind-bench threads LIBRARY [ROUNDS]`: captures of two threads at once.
@@ -28,6 +31,7 @@
 mod build;
 mod chains;
 mod ids;
+mod modes;
 mod peers;
 mod spread;
 mod table;
@@ -51,6 +55,11 @@ fn main() {
     }
     if libuunwind == "unprepared" {
         return unprepared(&arguments.next().expect("usage: uunwind-bench unprepared LIBRARY"));
+    }
+    if libuunwind == "modes" {
+        let library = arguments.next().expect("usage: uunwind-bench modes LIBRARY [ROUNDS]");
+        chains::settle();
+        return modes::run(&library, arguments.next().map_or(21, |n| n.parse().expect("ROUNDS is a number")));
     }
     if libuunwind == "ids" {
         let library = arguments.next().expect("usage: uunwind-bench ids LIBRARY [ROUNDS]");

@@ -60,6 +60,39 @@ pub fn prepared(libuunwind: &str) -> Box<dyn Peer> {
     Box::new(Uu::open(libuunwind))
 }
 
+/// nongnu libunwind alone.
+pub fn libunwind() -> Box<dyn Peer> {
+    Box::new(Libunwind::open())
+}
+
+/// What a program calls before it captures.
+#[derive(Clone, Copy)]
+pub enum Mode {
+    /// Nothing.
+    Nothing,
+    /// uu_handle_faults().
+    Handled,
+    /// That, and uu_setup().
+    Prepared,
+}
+
+/// This project's captures in such a program. `through`: in a handler, without its ucontext.
+pub fn capture_in(mode: Mode, library: &str, through: bool) -> Box<dyn Peer> {
+    let uu = Uu::in_mode(mode, library);
+    if through {
+        Box::new(Through(uu))
+    } else {
+        Box::new(uu)
+    }
+}
+
+/// This project's whole walks in such a program.
+pub fn walk_in(mode: Mode, library: &str) -> Box<dyn Peer> {
+    Uu::in_mode(mode, library);
+    // SAFETY: the type is that of uu.h.
+    Box::new(Walk(unsafe { std::mem::transmute::<*mut c_void, UuWalk>(symbol(library, "uu_walk")) }))
+}
+
 /// The CPUs that this thread may use.
 pub fn cpus() -> Vec<usize> {
     // SAFETY: the set is a valid value, and has the size that the call names.
@@ -236,6 +269,19 @@ impl Uu {
         // SAFETY: the type is that of uu.h.
         let capture = unsafe { std::mem::transmute::<*mut c_void, UuCapture>(symbol(library, "uu_capture")) };
         Uu { name: "uu_capture, nothing prepared", flavour: Flavour::Plain, capture }
+    }
+
+    fn in_mode(mode: Mode, library: &str) -> Uu {
+        if let Mode::Handled | Mode::Prepared = mode {
+            // SAFETY: int uu_handle_faults(void).
+            let refused =
+                unsafe { std::mem::transmute::<*mut c_void, HandleFaults>(symbol(library, "uu_handle_faults"))() };
+            assert_eq!(refused, 0, "uu_handle_faults");
+        }
+        if let Mode::Prepared = mode {
+            return Uu::open(library);
+        }
+        Uu { name: "uu_capture", ..Uu::unprepared(library) }
     }
 
     fn open(library: &str) -> Uu {

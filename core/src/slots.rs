@@ -8,6 +8,7 @@
 //! The end of a thread is not reported. A thread that finds no free slot takes one over whose owner has ended, which
 //! the kernel is asked; only if there is none, more slots are mapped (`levels`).
 
+mod asked_stack;
 mod deferred;
 mod holder;
 mod levels;
@@ -15,6 +16,7 @@ mod slot;
 #[cfg(test)]
 mod tests;
 
+pub use asked_stack::AskedStack;
 pub use deferred::{Asked, Deferred, CLIENTS};
 pub use holder::{Held, Holder, Look, Stake};
 pub use levels::SLOTS;

@@ -97,9 +97,12 @@ enum uu_stop {
  * calls the handler, later and from elsewhere (ThreadSanitizer's runtime does), the interrupted stack is another one by
  * then: null is right, or no capture.
  *
- * Thread-safe. Async-signal-safe: no allocation, no lock. Memory is asked for with a system call a page before it is
- * read first, unless uu_handle_faults() was called: what another thread unmaps in between, or takes away by making a
- * mapped file shorter, is then a fault of the program's. In a handler that interrupted the recorder's walk of the same
+ * Thread-safe. Async-signal-safe: no allocation, no lock. Unless uu_handle_faults() was called, memory is asked for with
+ * a system call a page before it is read first: of the stack that the thread was started on, between its stack pointer
+ * and its end, once in the thread's life; of other stacks, once a capture; of unwind data, where the address was not met
+ * before. A capture on the thread's own stack, through addresses that were met before, makes no system call. What
+ * another thread unmaps in between, or takes away by making a mapped file shorter, is a fault of the program's, and so
+ * is a word of an active frame on the thread's own stack that the program itself made unreadable. In a handler that interrupted the recorder's walk of the same
  * thread it returns 0 and UU_STOP_FAULT. A thread's first call takes a place in a table; the place of a thread that has
  * ended is used again. Where more than 2,048 threads are alive that have called it, the table grows by mmap(2), so that
  * 65,536 have places; in others, and where mmap fails, it returns 0 and UU_STOP_TOO_MANY_THREADS. A handler that may

@@ -5,13 +5,14 @@ use crate::caller::Caller;
 use crate::caller::{call, drop_caller, jump_elsewhere, store_caller, unless_elsewhere};
 use uunwind_core::cache::steps::Part;
 use uunwind_core::cursor::Cursor;
-use uunwind_core::memory::{Mode, Reader};
+use uunwind_core::memory::{Mode, OwnStack, Reader};
 use uunwind_core::regs::Regs;
 use uunwind_core::slots::{Held, Slot, Stake};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
 use uunwind_core::walk::{walk_rest, walk_with_steps, Setting};
 use uunwind_live::env::Live;
+use uunwind_live::own_stack;
 use uunwind_live::salts::Salts;
 use uunwind_live::state::SLOTS;
 use uunwind_live::step_caches;
@@ -148,18 +149,27 @@ unsafe fn unwind_and_walk(
     let frames = unsafe { core::slice::from_raw_parts_mut(frames, capacity) };
     let Some(slot) = SLOTS.current_or_claim() else { return (0, StopReason::TooManyThreads) };
     let salts = Salts::new(true);
+    let stack = if crate::faults::handled() {
+        OwnStack::NONE
+    } else {
+        // SAFETY: the C caller passes null, or the ucontext that its signal handler got.
+        let sp = if ucontext.is_null() { caller.sp } else { unsafe { Regs::from_ucontext(ucontext) }.sp() };
+        // SAFETY: the stack pointer of the caller, or of the interrupted code.
+        unsafe { own_stack::believed(slot, sp) }
+    };
     // SAFETY: passed on.
-    let captured = unsafe { fast::unwind_short(frames, ucontext, caller, (slot, stake), &salts) };
+    let captured = unsafe { fast::unwind_short(frames, ucontext, caller, stack, (slot, stake), &salts) };
     let (held, part) = match captured {
         ByShortRules::Whole(count, reason) => return (count, reason),
         ByShortRules::Part(held, part) => (Some(held), Some(part)),
         ByShortRules::Nothing(held) => (held, None),
     };
     // SAFETY: passed on.
-    unsafe { walk_remainder(frames, ucontext, caller, (slot, stake), salts, held, part) }
+    unsafe { walk_remainder(frames, ucontext, caller, stack, (slot, stake), salts, (held, part)) }
 }
 
-/// The stack by a walk, or what the `part` that was unwound lacks. `held`: the step cache, if it is held.
+/// The stack by a walk, or what the `part` that was unwound lacks. `held`: the step cache, if it is held. `stack`: what
+/// need not be probed.
 ///
 /// # Safety
 /// As [`uu_capture`].
@@ -169,16 +179,17 @@ unsafe fn walk_remainder<'s>(
     frames: &mut [u64],
     ucontext: *const u8,
     caller: &Caller,
+    stack: OwnStack,
     (slot, stake): (&'s Slot, &'s Stake),
     salts: Salts,
-    held: Option<Held<'s>>,
-    part: Option<Part<'static>>,
+    (held, part): (Option<Held<'s>>, Option<Part<'static>>),
 ) -> (usize, StopReason) {
     let mode = if crate::faults::handled() { Mode::Guarded } else { Mode::Probed };
     // SAFETY: probed mode has no precondition; for the other one the program called uu_handle_faults, whose
     // documentation asks for the signals to be unblocked here.
     let mut reader = unsafe { Reader::new(mode) };
-    let bare = reader.bare();
+    reader.believe(stack);
+    let is_bare = reader.bare().is_some() || stack.is_some();
     // Who holds the step cache has found the slot idle.
     if held.is_none() && !slot.admits(caller.sp) {
         return (0, StopReason::Fault);
@@ -203,7 +214,7 @@ unsafe fn walk_remainder<'s>(
         last_walk: core::ptr::null_mut(),
         keep_outermost: false,
     };
-    let stamp = salts.stamp().filter(|_| bare.is_some());
+    let stamp = salts.stamp().filter(|_| is_bare);
     let held = held.or_else(|| stamp.and_then(|_| slot.step_cache_holder.hold(stake)));
     let outcome = if let Some(mut part) = part {
         // SAFETY: no scratch, so no plugin is called.

@@ -2,8 +2,7 @@
 //! where the object changes.
 
 use crate::env::sources;
-use crate::state::SHORT_RULES;
-use uunwind_core::cache::short::{Salt, Short};
+use uunwind_core::cache::short::Short;
 use uunwind_core::memory::Reader;
 use uunwind_core::objects::Object;
 use uunwind_core::rule::{is_final, Packed};
@@ -70,20 +69,18 @@ impl Current {
         self.object().map_or(0, |object| object.bias)
     }
 
-    /// The short rule that the object's table has for the process address `lookup`, which is then cached under `key`.
+    /// The short rule that the object's table has for the process address `lookup`.
     #[cold]
     #[inline(never)]
-    pub(crate) fn remember(&self, lookup: u64, key: u64, salt: Salt) -> Option<Short> {
-        let rule = match self.table.as_ref()?.find(lookup.wrapping_sub(self.bias())) {
-            TableAnswer::Short(rule) => rule,
-            TableAnswer::Long(rule) => Short::of(rule)?,
-            _ => return None,
-        };
-        SHORT_RULES.put(key, salt, rule);
-        Some(rule)
+    pub(crate) fn short_rule_at(&self, lookup: u64) -> Option<Short> {
+        match self.table.as_ref()?.find(lookup.wrapping_sub(self.bias())) {
+            TableAnswer::Short(rule) => Some(rule),
+            TableAnswer::Long(rule) => Short::of(rule),
+            _ => None,
+        }
     }
 
-    /// Has what [`Current::remember`] will read of the table loaded.
+    /// Has what [`Current::short_rule_at`] will read of the table loaded.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(crate) fn prefetch(&self, lookup: u64) {

@@ -1,7 +1,8 @@
 //! The library's state in a process: one of each.
 
 use crate::runtime_locks::Runtimes;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+use uunwind_core::cache::first::FirstRules;
 use uunwind_core::cache::met::Met;
 use uunwind_core::cache::rules::PcCache;
 use uunwind_core::cache::short::ShortRules;
@@ -16,9 +17,13 @@ use uunwind_core::walk::PLUGIN_INDICES;
 pub static OBJECTS: Objects = Objects::new();
 /// Rules by pc: at most 65,536 (2 MiB of address space; pages become resident as it fills).
 pub static RULES: PcCache<32768> = PcCache::new();
-/// The addresses that walks with probed reads have met ([`crate::env::Live`] keeps their rules from the second time
-/// on).
-pub static MET: Met<1024> = Met::new();
+/// The addresses that captures and walks with probed reads have met ([`crate::env::Live`] keeps their short rules from
+/// the second time on).
+pub static MET: Met<8192> = Met::new();
+/// How often a capture has found a rule among [`RULES`], up to a limit.
+pub static FOUND_AGAIN: AtomicU32 = AtomicU32::new(0);
+/// The rules of the last 2,048 addresses that were met for the first time by them.
+pub static FIRST: FirstRules<2048, 4096> = FirstRules::new();
 /// Short rules by pc: at most 65,536 (1 MiB of address space; only the lines in use occupy the processor's caches).
 pub static SHORT_RULES: ShortRules<131072> = ShortRules::new();
 /// Ranges of functions in objects that a plugin claims, and name ids of functions in windows, by pc.

@@ -1,7 +1,7 @@
 //! Memory for the threads' step caches ([`uunwind_core::cache::steps`]).
 //!
 //! A cache is assigned to a slot at the first capture of a thread that holds the slot, and stays with it. There are
-//! fewer caches than slots, because each takes 44 KiB once it is used. A thread without one walks its whole stack at
+//! fewer caches than slots, because each takes 45 KiB once it is used. A thread without one walks its whole stack at
 //! each capture.
 
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -15,7 +15,8 @@
 //! | cache | in | key | valid while | owner | size | hits counted |
 //! |---|---|---|---|---|---|---|
 //! | rules and functions by pc | [`rules`] | pc, generation of the load or window | the generation is current | process | a page of each at first, 2 MiB and 128 KiB at last; a torn entry misses (Hyatt's hashing) | no |
-//! | what was met once | [`met`] | a hash of pc and generation | always: a hint | process | 8 KiB | no |
+//! | what was met once | [`met`] | 4 bytes of code | always: a hint | process | 64 KiB | no |
+//! | rules of addresses that were met once | [`first`] | pc, generation of the load | the generation is current | process | 2,048 rules; a torn entry misses | no |
 //! | rules in one word | [`short`] | pc; validity epoch (captures) or generation (samples) | the epoch is the process's, or the generation is that of the object or window under the pc | process | 1 MiB, 16 bytes an entry | no |
 //! | last whole walk | [`last_walk`] | registers and every word read | validity epochs (`Stamp`), words, objects' generations | thread (the sampler's memory, and `uu_walk`'s) | [`last_walk::LAST_WALK_BYTES`], with the next row | frames reused, in the summary |
 //! | plugins' answers | [`answers`] | plugin, five words, every word read | validity epoch and words | inside the last walk | 256 answers | with the last walk |
@@ -35,6 +36,7 @@
 //! `short` and `steps` serve plain frames and exist for x86-64; on other CPUs their lookups miss.
 
 pub mod answers;
+pub mod first;
 pub mod last_walk;
 pub mod met;
 #[cfg_attr(not(target_arch = "x86_64"), path = "none/mod.rs")]

@@ -19,6 +19,7 @@ pub mod group;
 pub mod guarded;
 mod hashed;
 pub mod near;
+mod own_stack;
 pub mod paged;
 mod probed;
 pub(crate) mod read_log;
@@ -28,9 +29,12 @@ use crate::cache::answers::Name;
 pub use crate::cache::answers::{Recalled, ANSWER, KEY};
 use crate::span::Span;
 pub use bare::Bare;
+#[cfg(target_arch = "x86_64")]
+pub use bare::StackWords;
 use core::ffi::c_void;
 pub use direct::Direct;
 use draft::Room;
+pub use own_stack::OwnStack;
 use probed::PAGE;
 use read_log::Log;
 pub use read_log::Read;
@@ -214,6 +218,17 @@ impl<'a> Reader<'a> {
         self.pages.note(address / PAGE);
     }
 
+    /// Says that this part of the thread's own stack need not be probed.
+    pub fn believe(&mut self, stack: OwnStack) {
+        self.pages.own_stack = stack;
+    }
+
+    /// The part of the thread's own stack that this reader's walk may load without a question, if its reads are probed.
+    #[inline(always)]
+    pub fn own_stack(&self) -> Option<OwnStack> {
+        Some(self.pages.own_stack).filter(|stack| stack.is_some() && self.is_probed())
+    }
+
     /// From here on, unwind data of the object with this image is read. With [`Mode::Probed`], its pages are probed
     /// once for each load of it, which `generation` stands for; 0: at each walk. In each walk that believes so, the
     /// page at `last_page` (process address), with the last byte of the object's file, is probed first: a file that
@@ -248,6 +263,10 @@ impl<'a> Reader<'a> {
             let word = guarded::load(address);
             self.log.add(address, 8, word);
             return word;
+        }
+        if let (Mode::Probed, Some(word)) = (self.mode, self.pages.own_stack.word(address)) {
+            self.log.add(address, 8, Some(word));
+            return Some(word);
         }
         if let Mode::Recorded(regions) = self.mode {
             let word = regions.iter().find_map(|region| {

@@ -3,7 +3,7 @@
 //! becomes shorter, as by `cp` onto it: then loads from pages after the new end raise SIGBUS. The last page goes with
 //! the others, so each walk probes that one before it believes what earlier walks have noted.
 
-use super::USER_END;
+use super::{OwnStack, USER_END};
 use crate::errno::EINVAL;
 use crate::span::Span;
 use crate::syscall::{call, nr};
@@ -60,6 +60,8 @@ impl Image {
 pub(super) struct Pages {
     pages: [u64; 4],
     next: u8,
+    /// The part of the thread's own stack that is believed to be readable.
+    pub(super) own_stack: OwnStack,
     /// The object whose unwind data is being read.
     image: Image,
     /// What its pages' entries in [`IMAGE_PAGES`] have besides the page, if this walk believes them; else [`NONE`].
@@ -86,6 +88,7 @@ impl Pages {
         Pages {
             pages: [NONE; 4],
             next: 0,
+            own_stack: OwnStack::NONE,
             image: Image::NONE,
             believed: NONE,
             believed_of: 0,
@@ -104,7 +107,7 @@ impl Pages {
     #[inline(always)]
     pub(super) fn is_known(&self, address: u64) -> bool {
         let page = address / PAGE;
-        self.is_of_image(page) || self.pages.contains(&page)
+        self.own_stack.holds(page * PAGE) || self.is_of_image(page) || self.pages.contains(&page)
     }
 
     /// Whether the page of this number is one of the image's that were found readable, and is believed to be still.

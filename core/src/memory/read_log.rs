@@ -1,7 +1,7 @@
 //! The log of a walk's reads, word by word, by which the next walk can check whether it would read the same.
 
 use super::hashed::LONGEST;
-use super::{group, guarded};
+use super::{group, guarded, OwnStack};
 use crate::cache::answers::{Name, Recalled};
 
 /// One read: its address and its result.
@@ -91,13 +91,16 @@ impl Read {
     }
 
     fn first_refuted(reads: &[Read], reader: &mut super::Reader<'_>) -> Option<usize> {
-        let is_guarded = reader.is_guarded();
+        let (is_guarded, stack) = (reader.is_guarded(), reader.own_stack().unwrap_or(OwnStack::NONE));
         let mut at = 0;
         while let Some(read) = reads.get(at) {
             let holds = if read.place >> SIZE == 0 && is_guarded {
                 // Nearly all reads outside of groups are of whole words.
                 let mut failed = 0;
                 guarded::load_noting(read.place, &mut failed) == read.value && failed == 0
+            } else if read.place >> SIZE == 0 && stack.holds(read.place) {
+                // In the order in which the walk reads them, and no further than they are the same.
+                stack.word(read.place) == Some(read.value)
             } else if read.place & GROUP == GROUP {
                 match group::refuted(reads.get(at..).unwrap_or_default(), reader) {
                     Err(entry) => return Some(at + entry),

@@ -1,5 +1,6 @@
 //! One thread's slot: its owner, whether it is inside a walk, and the walk's recovery point.
 
+use super::asked_stack::AskedStack;
 use super::deferred::Deferred;
 use super::holder::{Holder, Stake};
 use crate::cache::steps::StepCache;
@@ -31,6 +32,8 @@ pub struct Slot {
     pub step_cache: AtomicPtr<StepCache>,
     /// Which capture uses `step_cache`.
     pub step_cache_holder: Holder,
+    /// What was asked of the owner's own stack.
+    pub asked_stack: AskedStack,
     /// Stack pointer at the walk's entry.
     walk_sp: AtomicU64,
     /// Address of the [`Stake`] of the walk, if it is a capture; 0: it is the sampler's.
@@ -110,6 +113,7 @@ impl Slot {
             thread_pointer: AtomicU64::new(0),
             tid: AtomicU32::new(0),
             step_cache_holder: Holder::new(),
+            asked_stack: AskedStack::new(),
             busy: AtomicU32::new(0),
             walk_sp: AtomicU64::new(0),
             walk_stake: AtomicU64::new(0),
@@ -138,6 +142,7 @@ impl Slot {
         self.reset();
         self.void_any();
         self.own_recovery.disarm();
+        self.asked_stack.forget();
         self.step_cache_holder.reset();
         self.whole_walk.reset();
         // SAFETY: null, or a cache that is never freed; it is this slot's, whose last owner has ended.

@@ -6,7 +6,9 @@
 
 use crate::cache::short::Short;
 use crate::cursor::Cursor;
-use crate::memory::{Bare, Reader};
+use crate::memory::Reader;
+#[cfg(target_arch = "x86_64")]
+use crate::memory::StackWords;
 use crate::plugin::{Description, Owner, Visit};
 use crate::recovery::Protector;
 use crate::rule::Packed;
@@ -145,14 +147,14 @@ pub trait Env: Names + Replay {
     fn short_rule_cached(&self, _lookup: u64) -> Option<Short> {
         None
     }
-    /// Whether [`Env::short_rule_cached`] is worth a question.
+    /// Whether [`Env::short_rule_cached`] is worth a question about this address.
     #[inline(always)]
-    fn keeps_short_rules(&self, _reader: &Reader<'_>) -> bool {
+    fn may_have_short_rule(&self, _lookup: u64, _reader: &Reader<'_>) -> bool {
         true
     }
     /// Says that the rules of return addresses among the stack's next words, at `sp`, will be looked up soon.
     #[inline(always)]
-    fn prefetch_short_rules(&self, _sp: u64, _bare: Bare) {}
+    fn prefetch_short_rules(&self, _sp: u64, _bare: impl StackWords) {}
     /// As [`Env::short_rule_cached`], where that had no rule: looks up the object at `lookup` if necessary, and caches
     /// the rule. `None` is always a valid result.
     fn short_rule(&mut self, _lookup: u64, _reader: &mut Reader<'_>) -> Option<Short> {

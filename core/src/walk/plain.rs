@@ -15,7 +15,7 @@ use crate::cache::short::Short;
 use crate::cache::steps::{At, Step};
 use crate::cursor::Cursor;
 use crate::frame::native_word;
-use crate::memory::{Bare, Reader, USER_END};
+use crate::memory::{Reader, StackWords, USER_END};
 use crate::regs::{RBP, RSP};
 use crate::stop_reason::StopReason;
 
@@ -29,7 +29,7 @@ const FEW: usize = 4;
 
 /// How return addresses are loaded.
 trait Load: Copy {
-    /// Nothing is logged, reads are guarded, and the first stack pointer is aligned and in user space.
+    /// Nothing is logged, words are loaded without the reader, and the first stack pointer is aligned and in user space.
     const BARE: bool;
     /// As [`Env::prefetch_short_rules`] with [`Load::BARE`].
     #[inline(always)]
@@ -48,7 +48,7 @@ trait Load: Copy {
     }
 }
 
-impl Load for Bare {
+impl<W: StackWords> Load for W {
     const BARE: bool = true;
     #[inline(always)]
     fn prefetch<E: Env>(self, env: &E, sp: u64) {
@@ -87,12 +87,12 @@ impl<E: Env> Walk<'_, '_, E> {
     pub(super) fn run_plain(&mut self, cursor: &mut Cursor) -> Result<(), StopReason> {
         cursor.regs.keep_callee_saved();
         let sp = cursor.regs.sp();
-        match self.reader.bare() {
-            Some(bare) if self.log.is_none() && sp & 7 == 0 && sp < USER_END => {
-                self.pass::<Bare, LATER_BATCH>(cursor, bare)
-            }
+        let may_be_bare = self.log.is_none() && sp & 7 == 0 && sp < USER_END;
+        match (self.reader.bare(), self.reader.own_stack()) {
+            (Some(bare), _) if may_be_bare => self.pass::<_, LATER_BATCH>(cursor, bare),
+            (_, Some(stack)) if may_be_bare && stack.holds(sp) => self.pass::<_, LATER_BATCH>(cursor, stack),
             // Few at a time, for little stack.
-            _ => self.pass::<WrittenDown, FEW>(cursor, WrittenDown),
+            _ => self.pass::<_, FEW>(cursor, WrittenDown),
         }
     }
 
@@ -142,7 +142,7 @@ impl<E: Env> Walk<'_, '_, E> {
             let (mut passed, mut any, mut ends) = (0, 0, false);
             while passed < limit {
                 let lookup = pc.wrapping_sub(1);
-                let asks = L::BARE || self.env.keeps_short_rules(self.reader);
+                let asks = self.env.may_have_short_rule(lookup, self.reader);
                 let mut rule = match if asks { self.env.short_rule_cached(lookup) } else { None } {
                     Some(rule) => rule,
                     None => {

@@ -6,7 +6,7 @@
 
 use crate::cache::short::{Short, LOST, RBP_FIELD, SLOT_BITS};
 use crate::cache::steps::{At, Step, WalkSteps};
-use crate::memory::{Bare, Reader};
+use crate::memory::{Reader, StackWords};
 use crate::regs::{Regs, CALLEE_SAVED, RBP};
 use core::mem::MaybeUninit;
 
@@ -87,7 +87,13 @@ impl<'n, 'c, const BATCH: usize> Notes<'n, 'c, BATCH> {
     /// Replays the cached steps as far as they are valid ([`WalkSteps::follow`]). Returns their number, and the frame
     /// after them.
     #[inline(never)]
-    pub(super) fn follow(&mut self, at: At, fp: Option<u64>, bare: Bare, words: &mut [u64]) -> Option<(usize, At)> {
+    pub(super) fn follow(
+        &mut self,
+        at: At,
+        fp: Option<u64>,
+        bare: impl StackWords,
+        words: &mut [u64],
+    ) -> Option<(usize, At)> {
         let cache = self.cache.as_mut()?;
         let held = cache.follow(at, fp, bare, words);
         let at = cache.here().filter(|_| held > 0)?;

@@ -6,9 +6,10 @@ use uunwind_core::cache::short::{Salt, Short, ShortRules};
 use uunwind_core::cache::steps::{Rules, StepCache, Top, Unwound, Validity, EXACT_KEY};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::FLAG_EXACT;
-use uunwind_core::memory::{guarded, Bare, Mode, Reader};
+use uunwind_core::memory::{guarded, Bare, Mode, OwnStack, Reader, StackWords};
 use uunwind_core::regs::{Regs, RBP, RSP, UCONTEXT_FP, UCONTEXT_PC, UCONTEXT_SP};
 use uunwind_core::rule::{Packed, Rule, RuleKind, SAME, UNKNOWN};
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{walk, walk_rest, walk_with_steps, Env, Names, Outcome, Replay, Setting};
 use uunwind_random::Random;
@@ -462,15 +463,41 @@ impl World {
         }
     }
 
-    /// The stack by [`StepCache::replay`], or else by [`StepCache::unwind`] and a walk from where that ends.
+    /// The stack by [`StepCache::replay`] or [`StepCache::replay_in_order`], or else by [`StepCache::unwind`] and a walk
+    /// from where that ends.
     pub fn whole(&self, capacity: usize, table: &Table, cache: &StepCache) -> Option<(StopReason, Vec<u64>)> {
+        if OWN.get() {
+            let stack = self.own_stack();
+            let mut reader = Reader::probed();
+            reader.believe(stack);
+            let replay = |top, words: &mut [u64]| cache.replay_in_order(top, *self.stamp, stack, words);
+            return self.whole_by(stack, replay, reader, capacity, table, cache);
+        }
+        // SAFETY: faults are handled.
+        let (bare, reader) = unsafe { (Bare::new(true)?, Reader::new(Mode::Guarded)) };
+        self.whole_by(bare, |top, words: &mut [u64]| cache.replay(top, bare, words), reader, capacity, table, cache)
+    }
+
+    /// All of the stack, as the thread's own.
+    fn own_stack(&self) -> OwnStack {
+        // SAFETY: the array outlives it. What a test makes unreadable lies between frames, or nothing is read there.
+        unsafe { OwnStack::new(Span::new(self.address(0), self.address(self.stack.len() as u64))) }
+    }
+
+    fn whole_by<'c, W: StackWords>(
+        &self,
+        stack: W,
+        replay: impl Fn(Top, &mut [u64]) -> Option<(usize, StopReason)>,
+        mut reader: Reader<'c>,
+        capacity: usize,
+        table: &Table,
+        cache: &'c StepCache,
+    ) -> Option<(StopReason, Vec<u64>)> {
         let mut words = vec![0; capacity];
         let rules = Rules { table, salt: Salt::new(*self.stamp), stamp: *self.stamp, validity: self };
         let [sp, fp] = [RSP, RBP].map(|register| self.registers[usize::from(register)]);
         let top = Top { pc: self.pc, exact: self.exact, sp, fp };
-        // SAFETY: as above.
-        let bare = unsafe { Bare::new(true)? };
-        if let Some((count, stop)) = cache.replay(top, bare, &mut words) {
+        if let Some((count, stop)) = replay(top, &mut words) {
             let interrupted = words[..count].iter().skip(1).any(|word| word & FLAG_EXACT != 0);
             for times in [Some(&self.replayed[usize::from(self.exact)]), interrupted.then_some(&self.through_signals)] {
                 times.into_iter().for_each(|times| times.set(times.get() + 1));
@@ -478,15 +505,14 @@ impl World {
             words.truncate(count);
             return Some((stop, words));
         }
-        // SAFETY: as above.
-        let (count, stop) = match unsafe { cache.unwind(&rules, top, bare, &mut words) } {
+        // SAFETY: the cache is this thread's.
+        let (count, stop) = match unsafe { cache.unwind(&rules, top, stack, &mut words) } {
             Unwound::Whole(count, stop) => (count, stop),
             Unwound::Nothing => return None,
             Unwound::Part(mut part) => {
                 let (handed, inner) = (part.count, words[..part.count].to_vec());
                 // SAFETY: as above. No scratch, so no plugin is called.
                 let outcome = unsafe {
-                    let mut reader = Reader::new(Mode::Guarded);
                     walk_rest(&mut part, self.cursor(), &mut Code(self, true), &mut reader, &mut words, &SETTING)
                 };
                 part.steps.finish();
@@ -499,6 +525,19 @@ impl World {
         };
         words.truncate(count);
         Some((stop, words))
+    }
+}
+
+thread_local! {
+    /// Whether captures read the stack as the thread's own, and no fault is handled for them.
+    static OWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A test of captures whose reads are guarded, and of those that believe that the stack is the thread's own.
+pub fn by_both(test: impl Fn()) {
+    for own in [false, true] {
+        OWN.set(own);
+        test();
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::ByShortRules;
 use crate::caller::Caller;
-use uunwind_core::cache::steps::{Rules, Top, Unwound};
-use uunwind_core::memory::Bare;
-use uunwind_core::slots::{Slot, Stake};
+use uunwind_core::cache::steps::{Rules, StepCache, Top, Unwound};
+use uunwind_core::memory::{Bare, OwnStack, StackWords};
+use uunwind_core::slots::{Held, Slot, Stake};
+use uunwind_live::own_stack;
 use uunwind_live::salts::{Salts, SharedEpoch};
 use uunwind_live::state::{SHORT_RULES, SLOTS};
 use uunwind_live::step_caches;
@@ -37,8 +38,6 @@ pub(super) unsafe extern "C" fn replay(
         let slot = SLOTS.current_near()?;
         let steps = step_caches::get(slot)?;
         let look = slot.is_idle().then(|| slot.step_cache_holder.look())??;
-        // SAFETY: steps are cached only where faults are handled, and they stay handled.
-        let bare = unsafe { Bare::new(true)? };
         let top = if ucontext.is_null() {
             // SAFETY: the assembly passes its own stack.
             Top { pc: unsafe { returns.read() }, exact: false, sp: returns as u64 + 8, fp }
@@ -46,7 +45,16 @@ pub(super) unsafe extern "C" fn replay(
             // SAFETY: the C caller passes null, or the ucontext that its signal handler got.
             unsafe { Top::interrupted(ucontext) }
         };
-        steps.replay(top, bare, words).filter(|_| look.was_clear())
+        // SAFETY: the program called uu_handle_faults, whose documentation asks for the signals to be unblocked here.
+        let replayed = match unsafe { Bare::new(crate::faults::handled()) } {
+            Some(bare) => steps.replay(top, bare, words),
+            None => {
+                // SAFETY: the stack pointer of the caller, or of the interrupted code.
+                let stack = unsafe { own_stack::asked_before(slot, top.sp)? };
+                steps.replay_in_order(top, Salts::new(true).stamp()?, stack, words)
+            }
+        };
+        replayed.filter(|_| look.was_clear())
     };
     let Some((count, reason)) = capture() else { return NOT_CAPTURED };
     if !stop.is_null() {
@@ -57,7 +65,8 @@ pub(super) unsafe extern "C" fn replay(
 }
 
 /// The stack by short rules ([`uunwind_core::cache::steps::StepCache::unwind`]). That is possible where faults are
-/// handled, the loader's counters are found, and this call interrupted no other capture of its thread.
+/// handled or the stack is the thread's own, the loader's counters are found, and this call interrupted no other capture
+/// of its thread. `stack`: what may be read of the thread's own stack, where faults are not handled.
 ///
 /// # Safety
 /// As [`super::uu_capture`].
@@ -66,13 +75,15 @@ pub(super) unsafe fn unwind_short<'s>(
     words: &mut [u64],
     ucontext: *const u8,
     caller: &Caller,
+    stack: OwnStack,
     (slot, stake): (&'s Slot, &'s Stake),
     salts: &Salts,
 ) -> ByShortRules<'s> {
     // SAFETY: faults are handled where the program asked for it by uu_handle_faults, whose documentation asks for
     // the signals to be unblocked here.
     let bare = unsafe { Bare::new(crate::faults::handled()) };
-    let (Some(bare), Some(steps), Some(stamp)) = (bare, step_caches::get(slot), salts.stamp()) else {
+    let (Some(steps), Some(stamp), true) = (step_caches::get(slot), salts.stamp(), bare.is_some() || stack.is_some())
+    else {
         return ByShortRules::Nothing(None);
     };
     let Some(held) = slot.is_idle().then(|| slot.step_cache_holder.hold(stake)).flatten() else {
@@ -86,7 +97,27 @@ pub(super) unsafe fn unwind_short<'s>(
         unsafe { Top::interrupted(ucontext) }
     };
     // SAFETY: the steps are held.
-    match unsafe { steps.unwind(&rules, top, bare, words) } {
+    unsafe {
+        match bare {
+            Some(bare) => unwind(steps, &rules, top, bare, words, held),
+            None => unwind(steps, &rules, top, stack, words, held),
+        }
+    }
+}
+
+/// # Safety
+/// The steps must be held.
+#[inline(always)]
+unsafe fn unwind<'s, const WORDS: usize>(
+    steps: &'static StepCache,
+    rules: &Rules<'_, WORDS>,
+    top: Top,
+    stack: impl StackWords,
+    words: &mut [u64],
+    held: Held<'s>,
+) -> ByShortRules<'s> {
+    // SAFETY: passed on.
+    match unsafe { steps.unwind(rules, top, stack, words) } {
         Unwound::Whole(count, reason) => {
             held.leave();
             ByShortRules::Whole(count, reason)

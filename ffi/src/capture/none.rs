@@ -2,6 +2,7 @@
 
 use super::ByShortRules;
 use crate::caller::Caller;
+use uunwind_core::memory::OwnStack;
 use uunwind_core::slots::{Slot, Stake};
 use uunwind_live::salts::Salts;
 
@@ -10,6 +11,7 @@ pub(super) unsafe fn unwind_short<'s>(
     _: &mut [u64],
     _: *const u8,
     _: &Caller,
+    _: OwnStack,
     _: (&'s Slot, &'s Stake),
     _: &Salts,
 ) -> ByShortRules<'s> {

@@ -14,6 +14,7 @@ use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
 use uunwind_core::walk::{walk, Outcome, Setting};
 use uunwind_live::env::{Calls, Live};
+use uunwind_live::own_stack;
 use uunwind_live::state::{DUE, OBJECTS, SLOTS, TSD_OFFSET};
 
 /// How a walk reads, and whom it may call.
@@ -21,6 +22,9 @@ use uunwind_live::state::{DUE, OBJECTS, SLOTS, TSD_OFFSET};
 pub struct How {
     /// SIGSEGV and SIGBUS are unblocked and reach a handler of the library's: reads may fault.
     pub guarded: bool,
+    /// Where reads are not guarded: the thread's own stack need not be probed where that was done before. Not in a
+    /// thread that has crashed, whose stack pointer may be anything.
+    pub believing: bool,
     /// Plugins that do not promise to read through the walk only are called although reads are probed, so that a fault
     /// of theirs is the program's.
     pub trusting: bool,
@@ -124,6 +128,10 @@ unsafe fn walked<'m>(cursor: Cursor, at: (&Slot, u64), how: How, memory: *mut Me
     env.marks_itself(slot, sp);
     // SAFETY: the caller says when reads may be guarded.
     let mut reader = unsafe { Reader::new(if how.guarded { Mode::Guarded } else { Mode::Probed }) };
+    if how.believing && !how.guarded {
+        // SAFETY: the frame that the walk begins with is active on the calling thread.
+        reader.believe(unsafe { own_stack::believed(slot, cursor.regs.sp()) });
+    }
     let mut work = Work {
         cursor,
         env: &mut env,

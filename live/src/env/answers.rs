@@ -4,15 +4,15 @@ use super::{by_frame_pointer, Live};
 use crate::in_window;
 use crate::met::changed;
 use crate::own_stack;
-use crate::state::{CHANGES, FUNCTIONS, OBJECTS, PLUGINS, SHORT_RULES};
+use crate::state::{CHANGES, FUNCTIONS, MET, OBJECTS, PLUGINS, SHORT_RULES};
 use crate::unowned;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use uunwind_core::cache::short::Short;
 use uunwind_core::cursor::Cursor;
-#[cfg(target_arch = "x86_64")]
-use uunwind_core::memory::Bare;
 use uunwind_core::memory::Reader;
+#[cfg(target_arch = "x86_64")]
+use uunwind_core::memory::StackWords;
 use uunwind_core::objects::Answer;
 use uunwind_core::plugin::{Description, Owner, OWNER_OBJECT};
 use uunwind_core::recovery::Protector;
@@ -33,11 +33,9 @@ impl Env for Live<'_> {
         }
         rule
     }
-    /// The table of short rules has an entry on another cache line for each line of code, and pages as the code has. So
-    /// the walks of a program that has prepared nothing leave it alone: they need few rules more than once.
     #[inline(always)]
-    fn keeps_short_rules(&self, reader: &Reader<'_>) -> bool {
-        !reader.is_probed() || self.current.table.is_some()
+    fn may_have_short_rule(&self, lookup: u64, reader: &Reader<'_>) -> bool {
+        !self.is_sparing(reader) || MET.has(lookup)
     }
 
     #[inline(always)]
@@ -49,14 +47,21 @@ impl Env for Live<'_> {
     #[cfg(target_arch = "x86_64")]
     #[cold]
     #[inline(never)]
-    fn prefetch_short_rules(&self, sp: u64, bare: Bare) {
+    fn prefetch_short_rules(&self, sp: u64, bare: impl StackWords) {
         /// Of most frames, the return address is among as many words.
         const WORDS: u64 = 32;
+        if self.current.table.is_none() && self.salts.stamp().is_some() {
+            // Of addresses that were met before, most rules are cached; the others' are interpreted.
+            return;
+        }
         let (object, seen) = self.ahead.get();
         let from = if object == self.current.object && seen.wrapping_sub(sp) <= 8 * WORDS { seen } else { sp };
         let until = bare.words_ahead(sp, from, WORDS, |word| {
             if word.wrapping_sub(self.current.start) < self.current.len {
-                SHORT_RULES.prefetch_before(word);
+                // Captures do not look there at an address that is new.
+                if self.salts.stamp().is_none() || MET.has(word.wrapping_sub(1)) {
+                    SHORT_RULES.prefetch_before(word);
+                }
                 self.current.prefetch(word.wrapping_sub(1));
             }
         });
@@ -66,7 +71,8 @@ impl Env for Live<'_> {
     #[cold]
     #[inline(never)]
     fn short_rule(&mut self, lookup: u64, reader: &mut Reader<'_>) -> Option<Short> {
-        if self.keeps_short_rules(reader) {
+        let again = !self.is_sparing(reader) || MET.again(lookup);
+        if again {
             let cached = SHORT_RULES.get(lookup, self.salts.salt());
             if cached.is_some() {
                 return cached;
@@ -79,10 +85,8 @@ impl Env for Live<'_> {
         if self.begins_a_stack(lookup.wrapping_add(1), reader) {
             return None;
         }
-        let get = is_elsewhere && self.keeps_short_rules(reader);
-        let cached = if get { SHORT_RULES.get(lookup, self.salts.salt()) } else { None };
-        let cached = cached.or_else(|| self.current.remember(lookup, lookup, self.salts.salt()));
-        cached.or_else(|| self.short_of_unwind_data(lookup, reader))
+        let cached = if is_elsewhere && again { SHORT_RULES.get(lookup, self.salts.salt()) } else { None };
+        cached.or_else(|| self.short_rule_of_object(lookup, again, reader))
     }
 
     #[inline(always)]

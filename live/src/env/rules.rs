@@ -4,7 +4,8 @@
 use super::{key, key_of, sources, Live};
 use crate::not_code;
 use crate::plugin_rule;
-use crate::state::{MET, PLUGINS, RULES, SHORT_RULES};
+use crate::state::{FIRST, FOUND_AGAIN, MET, PLUGINS, RULES, SHORT_RULES};
+use core::sync::atomic::Ordering;
 use uunwind_core::cache::short::Short;
 use uunwind_core::call_site;
 use uunwind_core::cursor::Cursor;
@@ -14,6 +15,9 @@ use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::Env;
 use uunwind_sources::{Form, LastCie};
+
+/// See [`Live::short_rules_pay`].
+const SELDOM: u32 = 4096;
 
 /// Compilers align functions to a multiple of this many bytes.
 const FUNCTION_ALIGNMENT: u64 = 16;
@@ -31,6 +35,11 @@ impl Live<'_> {
     #[inline(never)]
     fn is_first_byte(&self, pc: u64, reader: &mut Reader<'_>) -> bool {
         let Some(object) = self.current.object() else { return false };
+        let lookup = pc.wrapping_sub(1);
+        if self.long_rule(lookup).is_some() || FIRST.get(lookup, self.current.rules_key).is_some() {
+            // It was judged when its rule was found.
+            return false;
+        }
         let was = reader.pause(true);
         reader.begin_image(object.image, self.current.generation, object.last_page);
         let is_called = call_site::precedes(pc, reader);
@@ -54,57 +63,92 @@ impl Live<'_> {
     #[inline(always)]
     pub(super) fn remember_exact(&self, cursor: &Cursor) {
         if cursor.exact && self.current.plugin == 0 && self.salts.stamp().is_some() {
-            let cached = self.current.remember(cursor.lookup_pc(), key(cursor), self.salts.salt());
-            cached.or_else(|| self.remember_long(key(cursor)));
+            self.remember_long(cursor.lookup_pc(), key(cursor));
         }
     }
 
-    /// Caches the short rule for a key whose rule the larger cache still has: from a time when the salt was another
-    /// one, or from when it was met for the first time.
+    /// Caches the short rule for a key that is met for the second time: that of the table, or else the one that the
+    /// larger cache has.
     #[cold]
     #[inline(never)]
-    pub(super) fn remember_long(&self, key: u64) -> Option<Short> {
-        let rule = RULES.get(key, self.current.rules_key).and_then(Packed::from_words).and_then(Short::of)?;
-        SHORT_RULES.put(key, self.salts.salt(), rule);
-        Some(rule)
+    fn remember_long(&self, lookup: u64, key: u64) {
+        if !MET.again(key) {
+            return;
+        }
+        let rule = self.current.short_rule_at(lookup).or_else(|| self.long_rule(key).and_then(Short::of));
+        if let Some(rule) = rule {
+            SHORT_RULES.put(key, self.salts.salt(), rule);
+        }
     }
 
-    /// The short rule of a return address in an unclaimed object, if its unwind data gives one.
+    /// The short rule of a return address in an unclaimed object, if its table or its unwind data gives one. `again`:
+    /// it may have been met before, and becomes a cached short rule.
     #[cold]
     #[inline(never)]
-    pub(super) fn short_of_unwind_data(&mut self, lookup: u64, reader: &mut Reader<'_>) -> Option<Short> {
-        let keeps = self.keeps_rule(lookup, reader);
-        let cached = if keeps { RULES.get(lookup, self.current.rules_key) } else { None };
-        if let Some(rule) = cached.and_then(Packed::from_words) {
-            let rule = Short::of(rule)?;
-            if self.keeps_short_rules(reader) {
+    pub(super) fn short_rule_of_object(&mut self, lookup: u64, again: bool, reader: &mut Reader<'_>) -> Option<Short> {
+        let by_table = self.current.short_rule_at(lookup);
+        let cached = if again && by_table.is_none() { self.long_rule(lookup) } else { None };
+        if let Some(rule) = by_table.or_else(|| cached.and_then(Short::of)) {
+            if again && (by_table.is_some() || self.short_rules_pay(reader)) {
                 SHORT_RULES.put(lookup, self.salts.salt(), rule);
             }
             return Some(rule);
         }
-        if self.current.table.is_some() {
+        if cached.is_some() || self.current.table.is_some() {
             return None;
         }
-        let rule = self.interpret((lookup, lookup.wrapping_add(1)), false, keeps, reader);
         // It becomes a cached short rule when it is met again.
-        rule.ok()?.short()
+        let first = if again { self.first_rule(lookup) } else { None };
+        first.and_then(Short::of).or_else(|| {
+            let lookup = (lookup, lookup.wrapping_add(1));
+            self.interpret(lookup, false, again, reader).ok()?.short()
+        })
     }
 
-    /// Whether the rule for a key is cached when it is found: with probed reads from the second time on. A program that
-    /// has prepared nothing needs few rules twice, and each costs it a cache line, and perhaps a page.
+    /// The rule that the larger cache has for a key.
     #[inline(always)]
-    fn keeps_rule(&self, key: u64, reader: &Reader<'_>) -> bool {
-        !reader.is_probed() || MET.again(key, self.current.rules_key)
+    fn long_rule(&self, key: u64) -> Option<Packed> {
+        RULES.get(key, self.current.rules_key).and_then(Packed::from_words)
+    }
+
+    /// The rule for a key from when it was met for the first time; the larger cache has it from now on.
+    fn first_rule(&self, key: u64) -> Option<Packed> {
+        let rule = Short::from_word(FIRST.get(key, self.current.rules_key)?)?.pack();
+        RULES.put(key, self.current.rules_key, rule.words());
+        Some(rule)
+    }
+
+    /// Whether a rule that the larger cache has becomes a short one now: in a program that captures, once that has
+    /// happened [`SELDOM`] times. By then it has cost as much as the pages of the table of short rules will.
+    #[inline(always)]
+    fn short_rules_pay(&self, reader: &Reader<'_>) -> bool {
+        if !self.is_sparing(reader) {
+            return true;
+        }
+        let found = FOUND_AGAIN.load(Ordering::Relaxed);
+        if found < SELDOM {
+            FOUND_AGAIN.store(found + 1, Ordering::Relaxed);
+        }
+        found >= SELDOM
+    }
+
+    /// Whether an address becomes a cached short rule when it is met for the second time, and not for the first: in a
+    /// capture, and with probed reads. The table of short rules has an entry on another cache line for each line of
+    /// code, and pages as the code has. A program that captures needs few rules twice, if it captures seldom; and one
+    /// that captures often meets an address many times.
+    #[inline(always)]
+    pub(super) fn is_sparing(&self, reader: &Reader<'_>) -> bool {
+        self.salts.stamp().is_some() || reader.is_probed()
     }
 
     /// The rule of a pc that no table covers and that is met for the first time, from the object's unwind data, which
-    /// is interpreted in place. `keeps`: it is cached. `lookup`: the address to search with.
+    /// is interpreted in place. It is cached, among few others unless `again`. `lookup`: the address to search with.
     #[inline(never)]
     fn interpret(
         &mut self,
         (lookup, pc): (u64, u64),
         exact: bool,
-        keeps: bool,
+        again: bool,
         reader: &mut Reader<'_>,
     ) -> Result<Form, StopReason> {
         let Some(object) = self.current.object() else { return Err(StopReason::NoOwner) };
@@ -123,8 +167,10 @@ impl Live<'_> {
             Err(StopReason::NoRule) => self.not_covered(object, pc, exact, reader).map(Form::Long),
             _ => found.and_then(|answer| answer.rule),
         };
-        if keeps {
-            RULES.put(key, self.current.rules_key, rule.map_or_else(Packed::failed, Form::pack).words());
+        let short = rule.ok().filter(|_| !again).and_then(|rule| rule.short());
+        match short.filter(|short| Short::from_word(short.word()).is_some()) {
+            Some(short) => FIRST.put(key, self.current.rules_key, short.word()),
+            None => RULES.put(key, self.current.rules_key, rule.map_or_else(Packed::failed, Form::pack).words()),
         }
         reader.end_image();
         reader.pause(was);
@@ -157,11 +203,16 @@ impl Live<'_> {
     #[inline(never)]
     pub(super) fn slow(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
         let (key, lookup, pc) = (key(cursor), cursor.lookup_pc(), cursor.regs.pc);
-        let cached = RULES.get(key, self.current.rules_key).and_then(Packed::from_words);
+        let again = !self.is_sparing(reader) || MET.again(key);
+        let cached = if again { self.long_rule(key).or_else(|| self.first_rule(key)) } else { None };
         let rule = cached.or_else(|| self.current.rule_at(lookup)).unwrap_or_else(|| {
-            let keeps = self.keeps_rule(key, reader);
-            self.interpret((lookup, pc), cursor.exact, keeps, reader).map_or_else(Packed::failed, Form::pack)
+            self.interpret((lookup, pc), cursor.exact, again, reader).map_or_else(Packed::failed, Form::pack)
         });
+        if cursor.exact && again && self.current.plugin == 0 && self.salts.stamp().is_some() {
+            if let Some(short) = Short::of(rule) {
+                SHORT_RULES.put(key, self.salts.salt(), short);
+            }
+        }
         if rule.failed_for(StopReason::NotCode) {
             return not_code::in_data(cursor, reader);
         }

@@ -69,7 +69,7 @@ fn own_stack(printer: &mut Printer<'_, '_>, crash: &Crash, guarded: bool) {
     let regs = unsafe { Regs::from_ucontext(crash.ucontext) };
     let cursor = Cursor { regs, exact: true };
     // A plugin's fault reaches our handler, too, which brings the walk back.
-    let how = How { guarded, trusting: guarded, with_cfas: false, ucontext: crash.ucontext };
+    let how = How { guarded, believing: false, trusting: guarded, with_cfas: false, ucontext: crash.ucontext };
     let mut written = false;
     let mut then = |whole: Whole<'_>| {
         printer.thread(tid, true, &whole);

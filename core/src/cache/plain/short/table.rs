@@ -6,7 +6,7 @@
 //! found in the object's rule table or in the larger table ([`crate::cache::rules`]).
 
 use super::{Short, VALID};
-use crate::memory::{Bare, USER_END};
+use crate::memory::{StackWords, USER_END};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Words of a cache line: four entries, each a rule and its seal.
@@ -16,6 +16,8 @@ const LINE: usize = 8;
 #[repr(C, align(64))]
 pub struct ShortRules<const WORDS: usize> {
     words: [AtomicU64; WORDS],
+    /// The pages that have entries, a bit each: a page that was not written is not read, which would cost a fault.
+    written: [AtomicU64; 4],
 }
 
 /// What an entry's key has besides the pc: a generation or a validity epoch, mixed once for many lookups.
@@ -47,7 +49,7 @@ impl<const WORDS: usize> ShortRules<WORDS> {
     #[allow(clippy::new_without_default, reason = "made once, as a static")]
     pub const fn new() -> ShortRules<WORDS> {
         const { Self::IS_POWER };
-        ShortRules { words: [const { AtomicU64::new(0) }; WORDS] }
+        ShortRules { words: [const { AtomicU64::new(0) }; WORDS], written: [const { AtomicU64::new(0) }; 4] }
     }
 
     /// Byte offset of the own entry of the key just below the address `above`. Each 16 bytes of code map to an entry of
@@ -59,6 +61,14 @@ impl<const WORDS: usize> ShortRules<WORDS> {
     }
 
     const OWN_BYTES: u32 = ((WORDS - 2) * 8) as u32;
+
+    /// Where it is noted whether the page of the entry at this byte offset was written, and its bit.
+    #[inline(always)]
+    fn page(&self, byte: usize) -> (&AtomicU64, u64) {
+        let page = byte / 4096;
+        // SAFETY: the index is below 4.
+        (unsafe { self.written.get_unchecked(page / 64 % 4) }, 1 << (page % 64))
+    }
 
     fn own(key: u64) -> usize {
         Self::own_byte(key.wrapping_add(1)) / 8
@@ -95,8 +105,13 @@ impl<const WORDS: usize> ShortRules<WORDS> {
     /// As [`ShortRules::get_first`], for the key just below the address `above`, as a return address is looked up.
     #[inline(always)]
     pub(crate) fn get_first_before(&self, above: u64, salt: Salt) -> Option<Short> {
+        let byte = Self::own_byte(above);
+        let (written, bit) = self.page(byte);
+        if written.load(Relaxed) & bit == 0 {
+            return None;
+        }
         // SAFETY: an even number of words, below WORDS.
-        let [rule, sealed] = unsafe { &*self.words.as_ptr().byte_add(Self::own_byte(above)).cast::<[AtomicU64; 2]>() };
+        let [rule, sealed] = unsafe { &*self.words.as_ptr().byte_add(byte).cast::<[AtomicU64; 2]>() };
         let rule = Short(rule.load(Relaxed));
         // An empty entry's rule has no words.
         (sealed.load(Relaxed) == seal(above, Salt(salt.0.wrapping_sub(1)), rule.0) && rule.words() != 0).then_some(rule)
@@ -105,7 +120,7 @@ impl<const WORDS: usize> ShortRules<WORDS> {
     /// Prefetches the entries of the next few words of the stack at `sp`: one of them is likely the frame's return
     /// address, whose rule is needed next. The loads overlap with that of the frame's own rule; the others do no harm.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, sp: u64, bare: Bare) {
+    pub(crate) fn prefetch(&self, sp: u64, bare: impl StackWords) {
         bare.prefetch_by_words(sp, Self::OWN_BYTES, self.words.as_ptr().cast());
     }
 
@@ -124,6 +139,10 @@ impl<const WORDS: usize> ShortRules<WORDS> {
     #[inline(never)]
     pub fn get(&self, key: u64, salt: Salt) -> Option<Short> {
         let first = Self::first(key);
+        let (written, bit) = self.page(first * 8);
+        if written.load(Relaxed) & bit == 0 {
+            return None;
+        }
         // Entries are never freed: if one is free now, the line never was full, and its keys are all here.
         let sent_on = || self.line(first).all(|[rule, _]| rule.load(Relaxed) != 0);
         self.get_in_line(first, key, salt).or_else(|| {
@@ -167,6 +186,13 @@ impl<const WORDS: usize> ShortRules<WORDS> {
                 // The entry belongs to another generation, perhaps to an outdated one: it moves.
                 word.store(own[0].load(Relaxed), Relaxed);
                 sealed.store(own[1].load(Relaxed), Relaxed);
+            }
+        }
+        // Both lines of a key: what is found free there is looked at in any case.
+        for line in [Self::first(key), Self::second(key)] {
+            let (written, bit) = self.page(line * 8);
+            if written.load(Relaxed) & bit == 0 {
+                written.fetch_or(bit, Relaxed);
             }
         }
         let [word, sealed] = to;

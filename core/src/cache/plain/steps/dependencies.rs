@@ -23,8 +23,31 @@ enum Rbp {
     Lost,
 }
 
+/// The lowest and the highest of some process addresses just below which words lie.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct Reach {
+    pub(super) lowest: u64,
+    pub(super) highest: u64,
+}
+
+impl Reach {
+    /// Of no address.
+    pub(super) const NONE: Reach = Reach { lowest: u64::MAX, highest: 0 };
+
+    pub(super) fn add(&mut self, above: u64) {
+        *self = self.and(Reach { lowest: above, highest: above });
+    }
+
+    pub(super) fn and(self, other: Reach) -> Reach {
+        Reach { lowest: self.lowest.min(other.lowest), highest: self.highest.max(other.highest) }
+    }
+}
+
 /// A list of inputs under construction.
 pub(super) struct Dependencies<'b> {
+    /// Of the words since this was last set.
+    pub(super) reach: Reach,
     blocks: &'b mut [Words],
     count: usize,
     rbp: Rbp,
@@ -37,13 +60,14 @@ pub(super) struct Dependencies<'b> {
 impl Dependencies<'_> {
     /// An empty list.
     pub(super) fn new(blocks: &mut [Words], fp: Option<u64>) -> Dependencies<'_> {
-        Dependencies { blocks, count: 0, rbp: Rbp::AtFirst, fp, on_fp: false }
+        Dependencies { reach: Reach::NONE, blocks, count: 0, rbp: Rbp::AtFirst, fp, on_fp: false }
     }
 
     /// Adds the word just below the process address `above`, whose value is `was`. `None`: there is no room.
     pub(super) fn on(&mut self, above: u64, was: u64) -> Option<()> {
         put(self.blocks, self.count, (above, was))?;
         self.count += 1;
+        self.reach.add(above);
         Some(())
     }
 
@@ -94,11 +118,6 @@ impl Dependencies<'_> {
     /// Number of words.
     pub(super) fn count(&self) -> usize {
         self.count
-    }
-
-    /// Number of blocks that hold them.
-    pub(super) fn blocks(&self) -> usize {
-        self.count.div_ceil(Words::COUNT)
     }
 
     /// rbp of the first frame if a step depends on it, else 0.

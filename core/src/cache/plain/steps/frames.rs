@@ -4,7 +4,7 @@ use super::{At, Step};
 use crate::cache::query::{Rules, Top, EXACT_KEY};
 use crate::cache::short::{Short, LOST, RBP_FIELD, SLOT_BITS};
 use crate::frame::user_word;
-use crate::memory::{Bare, USER_END};
+use crate::memory::{StackWords, USER_END};
 use crate::regs::{UCONTEXT_PC, UCONTEXT_SP, UCONTEXT_STACK};
 use crate::walk::{Saved, MAX_FRAMES};
 use core::hint::select_unpredictable;
@@ -43,12 +43,12 @@ impl RbpAt {
     /// rbp of a frame at `sp` whose CFA counts from it; 0 if rbp is not available, or no frame pointer: below the stack
     /// pointer, misaligned, or outside user space.
     #[inline(always)]
-    fn base(self, register: Option<u64>, sp: u64, bare: Bare) -> u64 {
+    fn base(self, register: Option<u64>, sp: u64, bare: impl StackWords) -> u64 {
         self.get(register, bare).filter(|fp| (sp..USER_END).contains(fp) && fp & 7 == 0).unwrap_or(0)
     }
 
     #[inline(always)]
-    pub(super) fn get(self, register: Option<u64>, bare: Bare) -> Option<u64> {
+    pub(super) fn get(self, register: Option<u64>, bare: impl StackWords) -> Option<u64> {
         match (self.0, self.0 & LOST) {
             (0, _) => register,
             (_, LOST) => None,
@@ -109,7 +109,7 @@ impl Frame {
     pub(super) fn cross<const WORDS: usize>(
         &mut self,
         rules: &Rules<'_, WORDS>,
-        bare: Bare,
+        bare: impl StackWords,
         words: &mut [u64],
         steps: &mut [Step],
     ) -> bool {
@@ -142,7 +142,7 @@ impl Frame {
         &mut self,
         until: u64,
         rules: &Rules<'_, WORDS>,
-        bare: Bare,
+        bare: impl StackWords,
         words: &mut [u64],
         steps: &mut [Step],
     ) -> usize {
@@ -167,7 +167,7 @@ impl Frame {
         &mut self,
         saved: &mut Saved,
         rules: &Rules<'_, WORDS>,
-        bare: Bare,
+        bare: impl StackWords,
         words: &mut [u64],
     ) -> (usize, Stretch) {
         let (mut count, mut steps) = (0, [Step::end(0); AT_ONCE]);
@@ -192,7 +192,7 @@ impl Frame {
         above: u64,
         until: u64,
         rules: &Rules<'_, WORDS>,
-        bare: Bare,
+        bare: impl StackWords,
         words: &mut [u64],
         steps: &mut [Step],
     ) -> (usize, Stretch) {

@@ -35,8 +35,9 @@
 //! ([`StepCache::replay`]); unwinding by short rules along the cached steps ([`StepCache::unwind`]); a walk along them
 //! ([`WalkSteps`]), which begins where unwinding came to a frame that has no short rule ([`Part`]).
 //!
-//! The only caller is `uu_capture` (`ffi/src/capture.rs`), and only where the program has called `uu_handle_faults`:
-//! the words are loaded without being probed. Samples and `uu_walk` have a
+//! The only caller is `uu_capture` (`ffi/src/capture.rs`). The words are loaded without being probed: where the program
+//! has called `uu_handle_faults`, and else on the thread's own stack ([`OwnStack`](crate::memory::OwnStack)), in the
+//! order in which a walk reads them ([`StackWords::ORDERED`]). Samples and `uu_walk` have a
 //! [`LastWalk`](crate::cache::last_walk::LastWalk) instead.
 //!
 //! There are two logs, a file each: `CaptureSteps` while a capture unwinds, [`WalkSteps`] while it walks. A [`Part`]
@@ -50,6 +51,7 @@
 mod capture_steps;
 mod dependencies;
 mod frames;
+mod in_order;
 mod part;
 mod prefix;
 mod relocate;
@@ -60,7 +62,7 @@ mod walk_steps;
 pub use crate::cache::query::{At, Rules, Top, Validity, EXACT_KEY};
 use crate::cache::short::{Short, LOST, RBP_FIELD, SLOT_BITS};
 use crate::frame::{native_word, user_word, FLAG_EXACT};
-use crate::memory::Bare;
+use crate::memory::StackWords;
 use crate::regs::{ucontext_offset, CALLEE_SAVED, UCONTEXT_PC, UCONTEXT_SP};
 use core::cell::UnsafeCell;
 use core::sync::atomic::{compiler_fence, AtomicU64, Ordering};
@@ -130,7 +132,7 @@ impl Step {
 
     /// Whether a signal frame's ucontext still says the same.
     #[inline(always)]
-    fn leads_to_the_same_code(&self, bare: Bare) -> bool {
+    fn leads_to_the_same_code(&self, bare: impl StackWords) -> bool {
         let word = |offset: u64| bare.word_just_below(self.ucontext().wrapping_add(offset + 8));
         word(UCONTEXT_PC) == self.caller & !EXACT_KEY && word(UCONTEXT_SP) == self.cfa
     }
@@ -182,7 +184,7 @@ unsafe impl Sync for StepCache {}
 
 /// rbp in the frame after `before`, steps of a run whose first frame has rbp `fp`. `None`: a step lost it.
 #[inline(always)]
-fn fp_after(before: &[Step], fp: Option<u64>, bare: Bare) -> Option<u64> {
+fn fp_after(before: &[Step], fp: Option<u64>, bare: impl StackWords) -> Option<u64> {
     if before.is_empty() {
         return fp;
     }
@@ -191,7 +193,7 @@ fn fp_after(before: &[Step], fp: Option<u64>, bare: Bare) -> Option<u64> {
 
 /// [`fp_after`] for at least one step.
 #[inline(never)]
-fn fp_after_any(mut before: &[Step], fp: Option<u64>, bare: Bare) -> Option<u64> {
+fn fp_after_any(mut before: &[Step], fp: Option<u64>, bare: impl StackWords) -> Option<u64> {
     // Usually the last step has saved it, or nearly all leave it unchanged.
     while let Some((inner, last)) = before.split_last_chunk::<8>() {
         if !Short::all_keep_rbp(last.iter().map(|step| step.rule)) {
@@ -208,7 +210,7 @@ fn fp_after_any(mut before: &[Step], fp: Option<u64>, bare: Bare) -> Option<u64>
 
 /// Whether a step whose CFA counts from rbp leads from a frame whose rbp is `fp`.
 #[inline(always)]
-fn counts_from(step: &Step, fp: u64, bare: Bare) -> bool {
+fn counts_from(step: &Step, fp: u64, bare: impl StackWords) -> bool {
     step.rule != Short::END
         && step.rule != Short::NONE
         && !step.rule.is_signal()
@@ -219,10 +221,12 @@ fn counts_from(step: &Step, fp: u64, bare: Bare) -> bool {
 /// Number of these steps that are still valid, up to the first whose CFA counts from rbp; their callers' frame words
 /// are written to `words`. Not inlined, so that all state stays in registers.
 #[inline(never)]
-fn count_valid_from_sp(steps: &[Step], bare: Bare, words: &mut [u64]) -> usize {
+fn count_valid_from_sp(steps: &[Step], bare: impl StackWords, words: &mut [u64]) -> usize {
     const BLOCK: usize = 4;
     let mut equal = 0;
-    for (block, room) in steps.chunks_exact(BLOCK).zip(words.chunks_exact_mut(BLOCK)) {
+    let together = if bare.are_ordered() { 0 } else { steps.len() };
+    let blocks = steps.get(..together).unwrap_or_default().chunks_exact(BLOCK);
+    for (block, room) in blocks.zip(words.chunks_exact_mut(BLOCK)) {
         let ([a, b, c, d], [to_a, to_b, to_c, to_d]) = (block, room) else { break };
         let (at_a, at_b) = (bare.word_just_below(a.cfa), bare.word_just_below(b.cfa));
         let (at_c, at_d) = (bare.word_just_below(c.cfa), bare.word_just_below(d.cfa));
@@ -250,12 +254,14 @@ fn count_valid_from_sp(steps: &[Step], bare: Bare, words: &mut [u64]) -> usize {
 /// As [`count_valid_from_sp`], for steps whose CFA counts from rbp: the first, whose rbp is `fp`, and the following
 /// ones, as long as they are frames with a frame pointer ([`Short::all_framed`]).
 #[inline(never)]
-fn count_valid_from_rbp(steps: &[Step], mut fp: u64, bare: Bare, words: &mut [u64]) -> usize {
+fn count_valid_from_rbp(steps: &[Step], mut fp: u64, bare: impl StackWords, words: &mut [u64]) -> usize {
     const BLOCK: usize = 4;
     let saved = |step: &Step| bare.word_just_below(step.cfa.wrapping_sub(8));
     let own = |step: &Step| step.cfa.wrapping_sub(16);
     let mut equal = 0;
-    for (block, room) in steps.chunks_exact(BLOCK).zip(words.chunks_exact_mut(BLOCK)) {
+    let together = if bare.are_ordered() { 0 } else { steps.len() };
+    let blocks = steps.get(..together).unwrap_or_default().chunks_exact(BLOCK);
+    for (block, room) in blocks.zip(words.chunks_exact_mut(BLOCK)) {
         let ([a, b, c, d], [to_a, to_b, to_c, to_d]) = (block, room) else { break };
         if !Short::all_framed([a.rule, b.rule, c.rule, d.rule]) {
             break;
@@ -291,7 +297,7 @@ fn count_valid_from_rbp(steps: &[Step], mut fp: u64, bare: Bare, words: &mut [u6
 
 /// Whether the step at index `at` is still valid, given that those from `run_at`, the first of its run, up to it are.
 #[inline(always)]
-fn is_valid(steps: &[Step], run_at: usize, at: usize, fp: Option<u64>, bare: Bare) -> bool {
+fn is_valid(steps: &[Step], run_at: usize, at: usize, fp: Option<u64>, bare: impl StackWords) -> bool {
     let before = steps.get(run_at..at).unwrap_or_default();
     steps.get(at).is_some_and(|step| {
         if step.rule.is_signal() {
@@ -305,7 +311,14 @@ fn is_valid(steps: &[Step], run_at: usize, at: usize, fp: Option<u64>, bare: Bar
 /// Number of valid steps from index `from` on, in a run whose first is at index `run_at`; their callers' frame words
 /// are written to `words`. They end at no frame with an exact pc, which has another key than a return address.
 #[inline(always)]
-fn count_valid(steps: &[Step], run_at: usize, from: usize, fp: Option<u64>, bare: Bare, words: &mut [u64]) -> usize {
+fn count_valid(
+    steps: &[Step],
+    run_at: usize,
+    from: usize,
+    fp: Option<u64>,
+    bare: impl StackWords,
+    words: &mut [u64],
+) -> usize {
     let (mut ahead, mut room) = (steps.get(from..).unwrap_or_default(), words);
     let all = ahead.len();
     // Steps that count from rbp mostly follow each other: an object is compiled with frame pointers, or without.

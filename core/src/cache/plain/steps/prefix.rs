@@ -9,7 +9,7 @@
 use super::dependencies::{put, Dependencies};
 use super::Step;
 use crate::memory::guarded::Words;
-use crate::memory::Bare;
+use crate::memory::StackWords;
 use core::sync::atomic::{compiler_fence, Ordering};
 
 /// Limit of the number of frames of a prefix.
@@ -17,7 +17,7 @@ pub(super) const PREFIX_FRAMES: usize = 8;
 
 /// Blocks of inputs: a frame with a frame pointer depends on two words, one of a signal or one that aligned its stack
 /// on three.
-const OWN_BLOCKS: usize = 6;
+pub(super) const OWN_BLOCKS: usize = 6;
 /// The same, with those of the tail that are compared with them.
 const BLOCKS: usize = OWN_BLOCKS + 2;
 
@@ -94,7 +94,7 @@ pub(super) struct VerifiedPrefix {
     /// Number of its frame words.
     pub(super) count: usize,
     /// Number of words in `inputs` that its frames depend on.
-    input_count: usize,
+    pub(super) input_count: usize,
     /// The frame words.
     pub(super) words: [u64; PREFIX_FRAMES],
     /// The words of memory that the frames depend on, and those of the reply.
@@ -112,7 +112,7 @@ impl VerifiedPrefix {
     };
 
     /// Whether the inputs are unchanged, so that these frames lead to the tail again. `fp`: rbp of the innermost frame.
-    pub(super) fn holds(&self, fp: u64, bare: Bare) -> bool {
+    pub(super) fn holds(&self, fp: u64, bare: impl StackWords) -> bool {
         let inputs = self.inputs.iter().flat_map(|block| block.above.iter().zip(&block.was));
         (self.fp == 0 || self.fp == fp)
             && inputs.take(self.input_count).all(|(above, was)| bare.word_just_below(*above) == *was)

@@ -9,14 +9,14 @@
 use super::frames::RbpAt;
 use super::{fp_after, Step, StepCache};
 use crate::cache::short::Short;
-use crate::memory::{Bare, USER_END};
+use crate::memory::{StackWords, USER_END};
 
 /// Number of frames that must have the same return addresses at the new place before the steps are relocated.
 const ALIKE: usize = 8;
 
 /// A step whose CFA counts from rbp, in a frame where this is `fp`, and the stack pointer `sp`. `None`: that is no
 /// frame pointer, as for [`Frame::stretch`](super::frames::Frame::stretch).
-fn with_base(step: &Step, fp: u64, sp: u64, bare: Bare) -> Option<Step> {
+fn with_base(step: &Step, fp: u64, sp: u64, bare: impl StackWords) -> Option<Step> {
     if !(sp..USER_END).contains(&fp) || fp & 7 != 0 {
         return None;
     }
@@ -25,12 +25,17 @@ fn with_base(step: &Step, fp: u64, sp: u64, bare: Bare) -> Option<Step> {
 }
 
 /// Relocates the steps of a run whose first frame is at `sp` with rbp `fp`, `further` away from where it was. Returns
-/// how many of them lie where the run leads now. The others are as they were: the first one has no frame pointer there.
-fn relocated(steps: &mut [Step], sp: u64, fp: u64, mut further: u64, bare: Bare) -> usize {
+/// how many of them lie where the run leads now. The others are as they were: the first one has no frame pointer there,
+/// or, where words are loaded in order, its return address is another one.
+fn relocated(steps: &mut [Step], sp: u64, fp: u64, mut further: u64, bare: impl StackWords) -> usize {
     let mut at = 0;
     loop {
         for step in steps.get_mut(at..).unwrap_or_default().iter_mut().take_while(|step| !step.rule.from_rbp()) {
-            step.cfa = step.cfa.wrapping_add(further);
+            let cfa = step.cfa.wrapping_add(further);
+            if bare.are_ordered() && bare.word_just_below(cfa) != step.caller {
+                return at;
+            }
+            step.cfa = cfa;
             at += 1;
         }
         let Some((before, [step, ..])) = steps.split_at_mut_checked(at) else { return at };
@@ -45,6 +50,9 @@ fn relocated(steps: &mut [Step], sp: u64, fp: u64, mut further: u64, bare: Bare)
         let sp = before.last().map_or(sp, |last| last.cfa);
         let is_start = step.rule == Short::NONE;
         let Some(there) = fp.filter(|_| !is_start).and_then(|fp| with_base(step, fp, sp, bare)) else { return at };
+        if bare.are_ordered() && bare.word_just_below(there.cfa) != there.caller {
+            return at;
+        }
         further = there.cfa.wrapping_sub(step.cfa);
         (*step, at) = (there, at + 1);
         if further == 0 {
@@ -55,7 +63,7 @@ fn relocated(steps: &mut [Step], sp: u64, fp: u64, mut further: u64, bare: Bare)
 }
 
 /// Whether the first steps lead through the same return addresses there. Mostly the first or second one shows it.
-fn looks_alike(steps: &[Step], mut sp: u64, fp: u64, mut further: u64, bare: Bare) -> bool {
+fn looks_alike(steps: &[Step], mut sp: u64, fp: u64, mut further: u64, bare: impl StackWords) -> bool {
     let mut fp_at = RbpAt::REGISTER;
     for step in steps.iter().take_while(|step| step.rule != Short::END).take(ALIKE) {
         let there = if step.rule.from_rbp() {
@@ -85,7 +93,7 @@ impl StepCache {
     /// As [`StepCache::unwind`].
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn relocate(&self, sp: u64, fp: u64, bare: Bare) -> bool {
+    pub(super) unsafe fn relocate(&self, sp: u64, fp: u64, bare: impl StackWords) -> bool {
         // SAFETY: the caller vouches for the thread.
         let inner = unsafe { &mut *self.inner.get() };
         let further = sp.wrapping_sub(inner.at.sp);
@@ -105,9 +113,10 @@ impl StepCache {
         start.cfa = sp;
         let count = relocated(steps, sp, fp, further, bare);
         if let Some((inner_ones, [next, ..])) = steps.split_at_checked(count) {
-            // The outer frames are kept if they lie towards the root.
+            // The outer frames are kept if they lie towards the root; and not where the next one was left as it was since
+            // the run does not lead through it any more.
             let reached = inner_ones.last().map_or(sp, |last| last.cfa);
-            if next.cfa.wrapping_sub(next.rule.cfa(0)) < reached {
+            if bare.are_ordered() || next.cfa.wrapping_sub(next.rule.cfa(0)) < reached {
                 inner.end = (first_at + 1 + count) as u32;
             }
         }

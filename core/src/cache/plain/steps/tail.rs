@@ -15,13 +15,13 @@
 //! among them: that there is a further frame is a part of the answer. A change writes `stamp` and the keys of `tops`
 //! last, after it has cleared them first: a capture that finds it abandoned finds no tail.
 
-use super::dependencies::Dependencies;
+use super::dependencies::{Dependencies, Reach};
 use super::prefix::{FromTail, VerifiedPrefix, PREFIX_FRAMES};
 use super::{Step, STEPS};
 use crate::cache::query::{At, Validity, EXACT_KEY};
 use crate::frame::{user_word, FLAG_EXACT};
 use crate::memory::guarded::Words;
-use crate::memory::Bare;
+use crate::memory::StackWords;
 use crate::stop_reason::StopReason;
 use core::arch::x86_64::{_mm_loadu_si128, _mm_storeu_si128};
 use core::sync::atomic::{compiler_fence, Ordering};
@@ -29,15 +29,15 @@ use core::sync::atomic::{compiler_fence, Ordering};
 /// Limit of blocks of inputs besides return addresses. A step depends on a word if its CFA counts from a saved rbp, and
 /// on another one if its frame has aligned the stack; all depend on the words of the validity epoch. There is room for
 /// one word a step; a tail that has more is not kept.
-const BLOCKS: usize = STEPS / Words::COUNT + 2;
+pub(super) const BLOCKS: usize = STEPS / Words::COUNT + 2;
 // A reply has 8 bits for the number of blocks, and 16 for that of frame words.
 const _: () = assert!(BLOCKS < 1 << 8 && STEPS + PREFIX_FRAMES < 1 << 16);
 /// Number of signal frames; a tail that has more is not kept.
 const SIGNALS: usize = 4;
 /// Number of verified prefixes.
-const PREFIXES: usize = 4;
+pub(super) const PREFIXES: usize = 4;
 /// Number of words that a replay copies at once.
-const AT_ONCE: usize = PREFIX_FRAMES;
+pub(super) const AT_ONCE: usize = PREFIX_FRAMES;
 
 /// The verified tail. It does not depend on the cached steps: a stack that reaches its first frame goes on as stored if
 /// all inputs are unchanged.
@@ -47,18 +47,18 @@ pub(super) struct VerifiedTail {
     /// none. Several may have the same: a handler of signals begins where the kernel puts it, whatever was interrupted.
     /// Apart from the prefixes, so that they are compared together. What a key refers to is not modified before
     /// the key is cleared.
-    tops: [At; PREFIXES],
-    prefixes: [VerifiedPrefix; PREFIXES],
+    pub(super) tops: [At; PREFIXES],
+    pub(super) prefixes: [VerifiedPrefix; PREFIXES],
     /// Tops that led to the tail without a prefix, and how often they did.
     seen: [(At, u32); PREFIXES],
     /// Index in `seen` of the entry to be replaced next.
     next: usize,
     /// The validity epoch; 0: there is no tail.
-    stamp: u64,
+    pub(super) stamp: u64,
     /// The innermost frame of the tail.
     first: At,
     /// Its frame word.
-    word: u64,
+    pub(super) word: u64,
     /// rbp of the first frame; 0: no step depends on it.
     fp: u64,
     /// The frame from which on the cached steps were valid at the last capture ([`VerifiedTail::observe`]).
@@ -67,21 +67,27 @@ pub(super) struct VerifiedTail {
     steps: usize,
     /// The last step leads to the outermost frame.
     ends: bool,
-    /// For each step, the number of blocks with the inputs of the steps up to it.
-    upto: [u16; STEPS],
+    /// For each step, the number of inputs in `blocks` of the steps up to it.
+    pub(super) upto: [u16; STEPS],
+    /// Number of inputs in `blocks` that do not lie on the stack: those of the validity epoch, which come first.
+    pub(super) of_epoch: usize,
+    /// For each other input, the index of the first step that depends on it.
+    pub(super) first_steps: [u16; BLOCKS * Words::COUNT],
+    /// How far the words of the stack among the inputs and the callers lie apart.
+    pub(super) reach: Reach,
     /// The steps' callers.
-    callers: Callers,
+    pub(super) callers: Callers,
     /// The other inputs, in the order of the steps.
-    blocks: [Words; BLOCKS],
+    pub(super) blocks: [Words; BLOCKS],
 }
 
 /// The callers to which the steps of a tail lead.
 #[repr(C)]
-struct Callers {
+pub(super) struct Callers {
     /// The addresses just below which their pcs stand, return addresses mostly.
-    above: [u64; STEPS],
+    pub(super) above: [u64; STEPS],
     /// These pcs.
-    pcs: [u64; STEPS],
+    pub(super) pcs: [u64; STEPS],
     /// Indices of those that a signal has interrupted.
     interrupted: [u16; SIGNALS],
     /// Number of these indices.
@@ -96,7 +102,13 @@ impl Callers {
     /// `callers` must point to some, which others may write meanwhile; there must be room for the words, and `count`
     /// must be at most STEPS, less one with `further`.
     #[inline(always)]
-    unsafe fn copy(callers: *const Callers, count: usize, further: bool, bare: Bare, words: *mut u64) -> bool {
+    unsafe fn copy(
+        callers: *const Callers,
+        count: usize,
+        further: bool,
+        bare: impl StackWords,
+        words: *mut u64,
+    ) -> bool {
         // SAFETY: the caller guarantees the structure and the room; each index is read once, and compared.
         unsafe {
             let (above, pcs) = ((&raw const (*callers).above).cast::<u64>(), (&raw const (*callers).pcs).cast::<u64>());
@@ -106,17 +118,30 @@ impl Callers {
             if !bare.copy_same(above, pcs, words, count, user_word(0)) {
                 return false;
             }
+            Callers::mark_interrupted(callers, count, words);
+            true
+        }
+    }
+
+    /// Marks the words of those among the first `count` callers that a signal has interrupted.
+    ///
+    /// # Safety
+    /// As [`Callers::copy`].
+    #[inline(always)]
+    pub(super) unsafe fn mark_interrupted(callers: *const Callers, count: usize, words: *mut u64) {
+        // SAFETY: the caller guarantees the structure and the words.
+        unsafe {
             let signals = (&raw const (*callers).signals).read_volatile();
-            if signals != 0 {
-                let indices = (&raw const (*callers).interrupted).cast::<u16>();
-                for number in 0..signals.min(SIGNALS) {
-                    let index = usize::from(indices.add(number).read_volatile());
-                    if index < count {
-                        *words.add(index) |= FLAG_EXACT;
-                    }
+            if signals == 0 {
+                return;
+            }
+            let indices = (&raw const (*callers).interrupted).cast::<u16>();
+            for number in 0..signals.min(SIGNALS) {
+                let index = usize::from(indices.add(number).read_volatile());
+                if index < count {
+                    *words.add(index) |= FLAG_EXACT;
                 }
             }
-            true
         }
     }
 }
@@ -126,7 +151,7 @@ impl Callers {
 /// # Safety
 /// They must be readable and writable. Others may write those at `from`.
 #[inline(always)]
-unsafe fn copy_at_once(from: *const u64, to: *mut u64) {
+pub(super) unsafe fn copy_at_once(from: *const u64, to: *mut u64) {
     const { assert!(AT_ONCE == 8) };
     // SAFETY: passed on.
     unsafe {
@@ -153,6 +178,9 @@ impl VerifiedTail {
             steps: 0,
             ends: false,
             upto: [0; STEPS],
+            of_epoch: 0,
+            first_steps: [0; BLOCKS * Words::COUNT],
+            reach: Reach { lowest: 0, highest: 0 },
             callers: Callers { above: [0; STEPS], pcs: [0; STEPS], interrupted: [0; SIGNALS], signals: 0 },
             blocks: [Words { above: [0; Words::COUNT], was: [0; Words::COUNT] }; BLOCKS],
         }
@@ -183,7 +211,7 @@ impl VerifiedTail {
         tail: *const VerifiedTail,
         top: At,
         fp: u64,
-        bare: Bare,
+        bare: impl StackWords,
         words: &mut [u64],
     ) -> Option<(usize, StopReason)> {
         // SAFETY: the caller guarantees the structure; each index is below PREFIXES.
@@ -208,7 +236,7 @@ impl VerifiedTail {
         tail: *const VerifiedTail,
         index: usize,
         fp: u64,
-        bare: Bare,
+        bare: impl StackWords,
         words: &mut [u64],
     ) -> Option<(usize, StopReason)> {
         // SAFETY: the caller guarantees the structure. A reply that serves the buffer has at most its words, at least
@@ -249,7 +277,7 @@ impl VerifiedTail {
             (capacity, capacity, StopReason::BufferFull)
         };
         let upto = self.upto.get(..self.steps)?.get(last)?;
-        Some((count, usize::from(*upto), stop))
+        Some((count, usize::from(*upto).div_ceil(Words::COUNT), stop))
     }
 
     /// Replays the callers of the first frame, whose rbp is `fp()`, up to the end of the stack or of `words`: the
@@ -258,7 +286,7 @@ impl VerifiedTail {
     pub(super) fn replay(
         &self,
         fp: impl FnOnce() -> Option<u64>,
-        bare: Bare,
+        bare: impl StackWords,
         words: &mut [u64],
     ) -> Option<(usize, StopReason)> {
         let (count, blocks, stop) = self.within(words.len())?;
@@ -266,11 +294,19 @@ impl VerifiedTail {
             return None;
         }
         let (room, further) = (words.get_mut(..count)?, stop != StopReason::Complete);
-        if count + usize::from(further) > STEPS || bare.any_changed(self.blocks.get(..blocks)?) {
+        if count + usize::from(further) > STEPS {
             return None;
         }
-        // SAFETY: the room was just taken.
-        let same = unsafe { Callers::copy(&self.callers, count, further, bare, room.as_mut_ptr()) };
+        let (blocks, to) = (self.blocks.get(..blocks)?, room.as_mut_ptr());
+        // SAFETY: the room was just taken; a slice's elements are there.
+        let same = unsafe {
+            if bare.are_ordered() {
+                VerifiedTail::copy_in_order(self, count, further, bare, to)
+            } else {
+                !bare.any_changed_from(blocks.as_ptr(), blocks.len())
+                    && Callers::copy(&self.callers, count, further, bare, to)
+            }
+        };
         same.then_some((count, stop))
     }
 
@@ -308,7 +344,13 @@ impl VerifiedTail {
     /// Precomputes the reply for a buffer of `capacity` words and this top (keyed) with rbp `fp`, if a verified prefix
     /// leads from it and the buffer is large enough.
     #[inline(always)]
-    pub(super) fn prepare_for_capacity(&mut self, top: At, fp: u64, bare: Bare, capacity: usize) -> Option<()> {
+    pub(super) fn prepare_for_capacity(
+        &mut self,
+        top: At,
+        fp: u64,
+        bare: impl StackWords,
+        capacity: usize,
+    ) -> Option<()> {
         let mut both = self.tops.iter().zip(&self.prefixes);
         let at = both.position(|(place, prefix)| *place == top && prefix.holds(fp, bare))?;
         let own = self.prefixes.get(at).filter(|prefix| !prefix.reply.serves(capacity))?.count;
@@ -355,19 +397,26 @@ impl VerifiedTail {
         let mut depends = Dependencies::new(&mut self.blocks, fp);
         let mut fits = true;
         let stamp = validity.words(&mut |address, is| fits &= depends.on(address.wrapping_add(8), is).is_some())?;
+        self.of_epoch = depends.count();
+        depends.reach = Reach::NONE;
         let callers = &mut self.callers;
         callers.signals = 0;
+        let (mut before, mut reach) = (depends.count(), Reach::NONE);
         let places = callers.above.iter_mut().zip(&mut callers.pcs).zip(&mut self.upto);
         for ((index, step), ((above, pc), upto)) in (0..).zip(steps).zip(places) {
             depends.on_step_but_caller(step)?;
-            *upto = depends.blocks() as u16;
+            *upto = depends.count() as u16;
             (*above, *pc) = step.input();
+            self.first_steps.get_mut(before..depends.count())?.fill(index);
+            before = depends.count();
+            reach.add(*above);
             if step.rule.is_signal() {
                 *callers.interrupted.get_mut(callers.signals)? = index;
                 callers.signals += 1;
             }
         }
         self.fp = depends.fp();
+        self.reach = reach.and(depends.reach);
         fits.then_some(stamp)
     }
 }

@@ -13,7 +13,7 @@ use super::{count_valid, fp_after, is_valid, At, Inner, Part, Step, StepCache, U
 use crate::cache::query::{Rules, Top, Validity};
 use crate::cache::short::Short;
 use crate::frame::{native_word, user_word, FLAG_EXACT};
-use crate::memory::{Bare, USER_END};
+use crate::memory::{Bare, StackWords, USER_END};
 use crate::stop_reason::StopReason;
 use crate::walk::Saved;
 use core::sync::atomic::{compiler_fence, Ordering};
@@ -34,7 +34,7 @@ impl Inner {
         run_at: usize,
         from: usize,
         fp: Option<u64>,
-        bare: Bare,
+        bare: impl StackWords,
         words: &mut [u64],
     ) -> (usize, Option<StopReason>) {
         let half = self.halves.get(self.half as usize & 1);
@@ -65,7 +65,7 @@ impl Inner {
         rules: &Rules<'_, WORDS>,
         frame: &mut Frame,
         log: &mut CaptureSteps,
-        bare: Bare,
+        bare: impl StackWords,
         words: &mut [u64],
     ) -> Result<(usize, StopReason), usize> {
         let at = self.tail.first(rules.stamp).ok_or(0_usize)?;
@@ -94,7 +94,13 @@ impl Inner {
     /// Makes a verified prefix of the frames from `top` to the verified tail, at index `at`.
     #[cold]
     #[inline(never)]
-    fn make_prefix<const WORDS: usize>(&mut self, at: usize, rules: &Rules<'_, WORDS>, top: Top, bare: Bare) {
+    fn make_prefix<const WORDS: usize>(
+        &mut self,
+        at: usize,
+        rules: &Rules<'_, WORDS>,
+        top: Top,
+        bare: impl StackWords,
+    ) {
         let Some(first) = self.tail.first(rules.stamp) else { return };
         let (mut words, mut steps) = ([0; PREFIX_FRAMES], [Step::end(0); PREFIX_FRAMES]);
         let mut frame = Frame::first(&top);
@@ -139,7 +145,7 @@ impl Frame {
         &mut self,
         rules: &Rules<'_, WORDS>,
         top: Top,
-        bare: Bare,
+        bare: impl StackWords,
         word: &mut u64,
     ) -> Result<Step, Done> {
         let mut step = [Step::end(0)];
@@ -173,6 +179,26 @@ impl StepCache {
         }
     }
 
+    /// As [`StepCache::replay`], of words that are loaded in order ([`StackWords::ORDERED`]). `stamp`: the current
+    /// validity epoch.
+    #[inline(always)]
+    pub fn replay_in_order(
+        &self,
+        top: Top,
+        stamp: u64,
+        stack: impl StackWords,
+        words: &mut [u64],
+    ) -> Option<(usize, StopReason)> {
+        if top.exact && top.pc >= USER_END {
+            return None;
+        }
+        // SAFETY: as there.
+        unsafe {
+            let tail = &raw const (*self.inner.get()).tail;
+            VerifiedTail::replay_in_order(tail, stamp, (top.keyed(), top.fp), stack, words)
+        }
+    }
+
     /// The stack from the frame `top`, as far as its frames are plain, up to its end or that of `words`.
     /// Async-signal-safe.
     ///
@@ -184,7 +210,7 @@ impl StepCache {
         &self,
         rules: &Rules<'_, WORDS>,
         top: Top,
-        bare: Bare,
+        bare: impl StackWords,
         words: &mut [u64],
     ) -> Unwound<'_> {
         // Steps from an aligned stack pointer in user space lead towards the root. An odd turn says that the last
@@ -197,7 +223,11 @@ impl StepCache {
         // SAFETY: the caller vouches for the thread. Another prefix of this top than the one that was tried may hold.
         let replayed = unsafe {
             let tail = &raw const (*self.inner.get()).tail;
-            VerifiedTail::replay_from_top::<true>(tail, top.keyed(), top.fp, bare, words)
+            if bare.are_ordered() {
+                VerifiedTail::replay_in_order(tail, rules.stamp, (top.keyed(), top.fp), bare, words)
+            } else {
+                VerifiedTail::replay_from_top::<true>(tail, top.keyed(), top.fp, bare, words)
+            }
         };
         if let Some((count, stop)) = replayed {
             return Unwound::Whole(count, stop);
@@ -230,7 +260,7 @@ impl StepCache {
         &self,
         rules: &Rules<'_, WORDS>,
         top: Top,
-        bare: Bare,
+        bare: impl StackWords,
         words: &mut [u64],
     ) -> Result<Begun, Done> {
         let Top { pc, sp, fp, exact } = top;
@@ -276,7 +306,7 @@ impl StepCache {
         rules: &Rules<'_, WORDS>,
         (top, interrupted): (Top, Option<Step>),
         Begun { mut frame, mut passed, log }: Begun,
-        bare: Bare,
+        bare: impl StackWords,
         words: &mut [u64],
     ) -> Unwound<'_> {
         // SAFETY: the caller vouches for the thread.
@@ -318,7 +348,7 @@ impl StepCache {
         rules: &Rules<'_, WORDS>,
         (frame, passed): (&mut Frame, usize),
         mut log: CaptureSteps,
-        bare: Bare,
+        bare: impl StackWords,
         words: &mut [u64],
     ) -> Unwound<'_> {
         // SAFETY: the caller vouches for the thread.

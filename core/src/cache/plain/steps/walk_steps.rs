@@ -2,7 +2,7 @@
 
 use super::{count_valid, At, Inner, Step, SEARCH, STEPS};
 use crate::cache::short::Short;
-use crate::memory::Bare;
+use crate::memory::StackWords;
 use core::sync::atomic::{compiler_fence, AtomicU64, Ordering};
 
 /// The log of a walk's steps.
@@ -103,7 +103,7 @@ impl WalkSteps<'_> {
     /// far, has reached them. Returns their number; their callers' frame words are written to `words`. `fp`: rbp at the
     /// first frame of the run.
     #[inline(never)]
-    pub(crate) fn follow(&mut self, at: At, fp: Option<u64>, bare: Bare, words: &mut [u64]) -> usize {
+    pub(crate) fn follow(&mut self, at: At, fp: Option<u64>, bare: impl StackWords, words: &mut [u64]) -> usize {
         if self.is_followed_by_run() {
             let valid = count_valid(
                 self.steps().get(..self.following_end).unwrap_or_default(),
