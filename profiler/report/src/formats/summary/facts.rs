@@ -177,22 +177,24 @@ fn of_shown<'r>(recording: &'r Recording, profile: &'r Profile) -> impl Iterator
 }
 
 fn stacks(recording: &Recording, profile: &Profile, out: &mut String) {
-    let (mut total, mut complete, mut by_fp) = (0u64, 0u64, 0u64);
+    let (mut total, mut complete, mut by_fp, mut doubtful) = (0u64, 0u64, 0u64, 0u64);
     let mut failed: BTreeMap<String, u64> = BTreeMap::new();
     for sample in of_shown(recording, profile) {
         total += 1;
         match sample.reason() {
             Some(r) if r.is_complete() => complete += 1,
             Some(StopReason::FramePointerEnd) => by_fp += 1,
+            Some(StopReason::Doubtful) => doubtful += 1,
             _ => *failed.entry(stop_text(sample)).or_default() += 1,
         }
     }
     let fails: u64 = failed.values().sum();
     let by_fp = if by_fp == 0 { String::new() } else { format!(", {by_fp} ended by frame pointers") };
+    let doubtful = if doubtful == 0 { String::new() } else { format!(", {doubtful} doubtful (callers may be missing)") };
     let lost = recording.lost.iter().fold(0u64, |sum, lost| sum.saturating_add(lost.samples));
     let _ = writeln!(
         out,
-        "  samples    {total}: {complete} complete ({:.1} %){by_fp}, {fails} failed, {lost} lost",
+        "  samples    {total}: {complete} complete ({:.1} %){by_fp}{doubtful}, {fails} failed, {lost} lost",
         percent(complete, total)
     );
     for (reason, count) in failed {
