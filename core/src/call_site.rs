@@ -70,8 +70,8 @@ pub fn leads_near(return_address: u64, regs: &Regs, distance: u64, reader: &mut 
 /// Where a call leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// To this process address: it stands in the instruction, in the one before that loads its register, or in a word
-    /// at a fixed address.
+    /// To this process address: it stands in the instruction, in the one before that loads its register, in a word at a
+    /// fixed address, or on the caller's stack.
     At(u64),
     /// To what was in the register with this DWARF number.
     In(u8),
@@ -79,7 +79,8 @@ pub enum Target {
     Perhaps(Option<u64>),
 }
 
-/// Whether `accept` takes the target of one of the calls that may end at `return_address`. `regs`: the registers now.
+/// Whether `accept` takes the target of one of the calls that may end at `return_address`. `regs`: the registers now, but
+/// for the stack pointer, which is that of the call: where it has left the return address.
 /// Async-signal-safe; at most 8 reads to find the calls, and for each of at most 7 calls three more.
 pub fn any_target(
     return_address: u64,

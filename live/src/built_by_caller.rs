@@ -50,24 +50,32 @@ pub fn rule(_cursor: &Cursor, _reader: &mut Reader<'_>) -> Option<Rule> {
 #[cfg(target_arch = "x86_64")]
 const BETWEEN: [u64; 2] = [0, 5];
 
-/// Whether the frame pointer was pointed to a frame for a callee directly before `at`.
+/// Whether the frame pointer was pointed to a frame for a callee directly before `at`: by way of rsp, or of r9, where
+/// the number of arguments varies.
 #[cfg(target_arch = "x86_64")]
 fn is_framed_before(at: u64, reader: &mut Reader<'_>) -> bool {
     let mut code = [0; 7];
     reader.read(at.wrapping_sub(7), &mut code)
-        && matches!(code, [0x48, 0x89, 0x2c, 0x24, 0x48, 0x8b, 0xec] | [0x48, 0x89, 0x2c, 0x24, 0x48, 0x89, 0xe5])
+        && matches!(
+            code,
+            [0x48, 0x89, 0x2c, 0x24, 0x48, 0x8b, 0xec]
+                | [0x48, 0x89, 0x2c, 0x24, 0x48, 0x89, 0xe5]
+                | [_, 0x49, 0x89, 0x29, 0x49, 0x8b, 0xe9]
+                | [_, 0x49, 0x89, 0x29, 0x4c, 0x89, 0xcd]
+        )
 }
 
-/// Whether a call stands at `at`, or `mov $NUMBER, %eax` and a call after it, and how many bytes the call has.
+/// Whether a call stands at `at`, and how many bytes it has: `call *%rax`, `call *-3(%rax)`, `call FUNCTION`.
 #[cfg(target_arch = "x86_64")]
 fn call_at(at: u64, reader: &mut Reader<'_>) -> Option<u64> {
-    let mut code = [0; 2];
+    let mut code = [0; 3];
     if !reader.read(at, &mut code) {
         return None;
     }
     match code {
-        [0xff, 0xd0] => Some(2),
-        [0xe8, _] => Some(5),
+        [0xff, 0xd0, _] => Some(2),
+        [0xff, 0x50, 0xfd] => Some(3),
+        [0xe8, _, _] => Some(5),
         _ => None,
     }
 }
@@ -81,14 +89,17 @@ fn is_at_call(pc: u64, reader: &mut Reader<'_>) -> bool {
         && BETWEEN.into_iter().map(|bytes| call.wrapping_sub(bytes)).any(|at| at <= pc && is_framed_before(at, reader))
 }
 
-/// Whether such a call ends at a return address.
+/// Whether a call for which the caller has set up the frame ends at a return address.
 #[cfg(target_arch = "x86_64")]
-fn is_after_call(caller: u64, reader: &mut Reader<'_>) -> bool {
-    [2, 5].into_iter().any(|len: u64| {
+pub fn is_after_call(caller: u64, reader: &mut Reader<'_>) -> bool {
+    let was = reader.pause(true);
+    let found = [2, 3, 5].into_iter().any(|len: u64| {
         let call = caller.wrapping_sub(len);
         call_at(call, reader) == Some(len)
             && BETWEEN.into_iter().any(|bytes| is_framed_before(call.wrapping_sub(bytes), reader))
-    })
+    });
+    reader.pause(was);
+    found
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]

@@ -142,6 +142,10 @@ pub(super) fn target_of(call: Call, return_address: u64, regs: &Regs, reader: &m
         Call::Memory { base: None, index: None, displacement } => {
             reader.word(displacement).map_or(Target::Perhaps(None), Target::At)
         }
+        // The caller's own stack is as it was.
+        Call::Memory { base: Some(RSP), index: None, .. } => {
+            target(call, regs, reader).map_or(Target::Perhaps(None), Target::At)
+        }
         Call::Memory { .. } => Target::Perhaps(target(call, regs, reader)),
     }
 }

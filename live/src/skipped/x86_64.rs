@@ -1,11 +1,12 @@
 //! x86-64: a call leaves its return address on the stack.
 
 use super::entry_code::{jumps_near, returns_between, Entered};
+use crate::built_by_caller;
 use super::{Passed, Place, Surroundings, CALLS, NEAR, WORDS};
 use uunwind_core::call_site::{self, any_target, through_jump, Target};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
-use uunwind_core::regs::CALLEE_SAVED_MASK;
+use uunwind_core::regs::{CALLEE_SAVED_MASK, FP, SP};
 use uunwind_core::rule::Rule;
 
 /// Addresses below this are no code, and words of this kind are frequent.
@@ -17,7 +18,9 @@ const STACK: u64 = 1 << 14;
 /// Words that are looked at where the frame pointer's value is none.
 const FEW: u64 = 64;
 /// Unregistered code farther than this from the current code is not looked at, in bytes.
-const FAR: u64 = 1 << 32;
+const FAR: u64 = 1 << 29;
+/// Words at the stack pointer of an interrupted function that are looked at wherever they point, but for small numbers.
+const NEXT: u64 = 8;
 /// Jumps that are followed from where a call leads to.
 const JUMPS: usize = 2;
 
@@ -26,6 +29,8 @@ struct Frame<'c> {
     cursor: &'c Cursor,
     /// Where the address is looked up.
     lookup: u64,
+    /// The return address that the frame pointer leads to; 0: none.
+    caller: u64,
     /// The function that the frame which the frame pointer leads to is known to belong to.
     own: Option<u64>,
 }
@@ -35,10 +40,12 @@ pub(super) fn look(cursor: &Cursor, fp: Option<u64>, places: &mut dyn Surroundin
     if sp & 7 != 0 {
         return Passed::Nothing;
     }
-    let mut frame = Frame { cursor, lookup: cursor.lookup_pc(), own: None };
-    if let Some(fp) = fp {
-        frame.own = frame.owner(fp, places, reader);
+    let caller = fp.and_then(|fp| reader.word(fp.wrapping_add(8))).unwrap_or(0);
+    if !cursor.exact && fp.is_some() && built_by_caller::is_after_call(caller, reader) {
+        return Passed::Nothing;
     }
+    let mut frame = Frame { cursor, lookup: cursor.lookup_pc(), caller, own: None };
+    frame.own = frame.owner(places, reader);
     let words = fp.map_or(FEW, |fp| fp.wrapping_sub(sp) / 8);
     let (mut doubt, mut calls) = (words > WORDS, 0);
     for index in 0..words.min(WORDS) {
@@ -72,13 +79,19 @@ pub(super) fn look(cursor: &Cursor, fp: Option<u64>, places: &mut dyn Surroundin
 }
 
 impl Frame<'_> {
-    /// The function that the frame at `fp` belongs to, if it is the current one: the call there leads to it, and it has
-    /// set up its frame pointer.
-    fn owner(&self, fp: u64, places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Option<u64> {
-        let caller = reader.word(fp.wrapping_add(8))?;
+    /// The function that the frame at the frame pointer belongs to, if it is the current one: the call there leads to
+    /// it, and it has set up its frame pointer.
+    fn owner(&self, places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Option<u64> {
         let mut own = None;
-        any_target(caller, &self.cursor.regs, reader, |target, reader| {
-            let Target::At(start) = target else { return false };
+        let (mut regs, fp) = (self.cursor.regs, self.cursor.regs.get(FP).filter(|_| self.caller != 0)?);
+        regs.set(SP, fp.wrapping_add(8));
+        // A call may count from the caller's frame pointer, which this frame has saved.
+        match reader.word(fp) {
+            Some(saved) => regs.set(FP, saved),
+            None => regs.forget(FP),
+        }
+        any_target(self.caller, &regs, reader, |target, reader| {
+            let (Target::At(start) | Target::Perhaps(Some(start))) = target else { return false };
             own = self.function(start, places, reader).filter(|(_, entered)| entered.is_framed).map(|(start, _)| start);
             own.is_some()
         });
@@ -102,11 +115,14 @@ impl Frame<'_> {
     }
 
     /// Where the word lies, if it follows a call there. A read of what is no memory costs a fault, so that words far from
-    /// the current code are looked at only if something is loaded or registered there.
-    fn is_called(&self, word: u64, places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Option<Place> {
+    /// the code on both sides are looked at only if something is loaded or registered there, or next to where a function
+    /// was interrupted.
+    fn is_called(&self, (index, word): (u64, u64), places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Option<Place> {
         let before = word.wrapping_sub(1);
         let mut place = None;
-        if places.is_copy() || self.lookup.wrapping_add(FAR).wrapping_sub(word) >= 2 * FAR {
+        let is_far = |code: u64| code.wrapping_add(FAR).wrapping_sub(word) >= 2 * FAR;
+        let is_next = self.cursor.exact && index < NEXT && word > u64::from(u32::MAX);
+        if places.is_copy() || is_far(self.lookup) && is_far(self.caller) && !is_next {
             place = Some(places.place(before, reader)).filter(|place| !matches!(place, Place::Unowned | Place::Data));
             place?;
         }
@@ -120,12 +136,14 @@ impl Frame<'_> {
     fn weigh(&self, (index, word): (u64, u64), places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Passed {
         let (mut rule, mut doubt) = (None, false);
         let size = 8 * index;
-        match self.is_called(word, places, reader) {
+        match self.is_called((index, word), places, reader) {
             None => return Passed::Nothing,
             Some(Place::Called) => doubt = true,
             Some(_) => {}
         }
-        any_target(word, &self.cursor.regs, reader, |target, reader| {
+        let mut regs = self.cursor.regs;
+        regs.set(SP, regs.sp().wrapping_add(size));
+        any_target(word, &regs, reader, |target, reader| {
             rule = match target {
                 Target::At(start) => self.proved(start, size, places, reader),
                 Target::In(register) => self.called_in(register, size, places, reader),
