@@ -169,7 +169,7 @@ fn loaded(register: u8, return_address: u64, reader: &mut Reader<'_>) -> Option<
     }
 }
 
-/// Where a `jmp rel32`, a `jmp *offset(%rip)` or a `jmp` through the scratch register that is loaded before it (r10,
+/// Where a `jmp` to a fixed address, a `jmp *offset(%rip)` or a `jmp` through the scratch register that is loaded before it (r10,
 /// r11) leads, after `endbr64` perhaps.
 pub(super) fn through_jump(target: u64, reader: &mut Reader<'_>) -> Option<u64> {
     const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
@@ -183,8 +183,10 @@ pub(super) fn through_jump(target: u64, reader: &mut Reader<'_>) -> Option<u64> 
         return None;
     }
     let relative = |bytes: [u8; 4]| i64::from(i32::from_le_bytes(bytes));
-    if let [0xe9, a, b, c, d] = first {
-        return Some(start.wrapping_add(5).wrapping_add_signed(relative([a, b, c, d])));
+    match first {
+        [0xe9, a, b, c, d] => return Some(start.wrapping_add(5).wrapping_add_signed(relative([a, b, c, d]))),
+        [0xeb, distance, ..] => return Some(start.wrapping_add(2).wrapping_add_signed(i64::from(distance as i8))),
+        _ => {}
     }
     if !reader.read(start, code.get_mut(..6)?) {
         return None;

@@ -327,7 +327,7 @@ pub(crate) fn rule_by_guaranteed_frame_pointer(
 /// The rule of an interrupted function that has no frame at this instruction, as its bytes show.
 fn without_frame(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Rule> {
     let rule = at_return::rule(cursor, reader).or_else(|| prologue::rule(cursor, reader));
-    rule.or_else(|| built_by_caller::rule(cursor, reader))
+    rule.or_else(|| uunwind_sources::at_pops(cursor, reader)).or_else(|| built_by_caller::rule(cursor, reader))
 }
 
 /// As [`rule_by_frame_pointer`].

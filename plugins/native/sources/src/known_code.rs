@@ -119,6 +119,14 @@ pub fn by_registers_or_bytes(cursor: &Cursor, reader: &mut Reader<'_>) -> Option
     rule
 }
 
+/// The rule of an interrupted function at its end, where registers are popped up to the return. Async-signal-safe.
+pub fn at_pops(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Rule> {
+    let was = reader.pause(true);
+    let rule = if cursor.exact { pops::rule(cursor, reader) } else { None };
+    reader.pause(was);
+    rule
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
