@@ -140,7 +140,8 @@ struct uu_request {
     uint32_t count;          /* out: frames */
     uint16_t stop;           /* out: why the walk, or the request, ended: enum uu_stop */
     uint16_t doubt;          /* out: UU_DOUBT_*; 0: nothing is missing below `stop`, but for UU_FRAME_OMITTED, and
-                                perhaps callers before frames with UU_FRAME_BY_FRAME_POINTER */
+                                perhaps callers before frames with UU_FRAME_BY_FRAME_POINTER, which UU_STOP_DOUBTFUL
+                                says */
     /* Or null. With `frames`: where each frame's CFA (canonical frame address) is written, one for each frame and at
        most `capacity` of them: the stack pointer of its caller when it returns. 0: it has none, as frames of languages,
        those that stand for others left out, and an outermost frame whose caller no unwind information describes. Such a
@@ -527,7 +528,7 @@ int uu_setup_with(uint32_t flags);
 
 /* How the frames of a window's code are stepped. */
 enum uu_window_kind {
-    UU_WINDOW_FRAME_POINTER = 1, /* every function keeps rbp as frame pointer, prologues excepted */
+    UU_WINDOW_FRAME_POINTER = 1, /* every function keeps rbp as frame pointer, leaves too, prologues excepted */
     UU_WINDOW_OPAQUE = 2,        /* no unwind data: a walk stops here, with a reason */
     UU_WINDOW_EH_FRAME = 3,      /* `unwind` is a list of CIEs and FDEs, as in .eh_frame, without a header. With
                                     `functions`, each one's FDE is found by its table; without, the list is searched

@@ -254,7 +254,12 @@ pub fn description(start: u64, generation: u64, name: Text) -> Description {
 }
 
 /// `rule`, or, where there is none, the rule by the frame pointer.
-pub fn or_frame_pointer(rule: Packed, cursor: &Cursor, places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Packed {
+pub fn or_frame_pointer(
+    rule: Packed,
+    cursor: &Cursor,
+    places: &mut dyn Surroundings,
+    reader: &mut Reader<'_>,
+) -> Packed {
     if rule.failed_for(StopReason::NoRule) {
         return by_frame_pointer(cursor, StopReason::NoRule, places, reader);
     }

@@ -161,7 +161,9 @@ fn loaded(register: u8, return_address: u64, reader: &mut Reader<'_>) -> Option<
         return None;
     }
     match code {
-        [rex, op, number @ ..] if rex == 0x48 | u8::from(is_extended) && op == opcode => Some(u64::from_le_bytes(number)),
+        [rex, op, number @ ..] if rex == 0x48 | u8::from(is_extended) && op == opcode => {
+            Some(u64::from_le_bytes(number))
+        }
         [.., rex, op, a, b, c, d] if op == opcode && (rex == 0x41 || !is_extended) => {
             Some(u64::from(u32::from_le_bytes([a, b, c, d])))
         }

@@ -78,3 +78,74 @@ pub enum Passed {
 pub fn look(cursor: &Cursor, fp: Option<u64>, places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Passed {
     cpu::look(cursor, fp, places, reader)
 }
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use uunwind_core::memory::Region;
+    use uunwind_core::regs::Regs;
+
+    const CODE: u64 = 0x40_0000;
+    const STACK: u64 = 0x7000_0000;
+
+    /// The same place everywhere.
+    struct All(Place);
+
+    impl Surroundings for All {
+        fn place(&mut self, _: u64, _: &mut Reader<'_>) -> Place {
+            self.0
+        }
+
+        fn is_copy(&self) -> bool {
+            self.0 == Place::Called
+        }
+    }
+
+    /// What the words of a stack say of the function at `pc`, interrupted there, and of code at [`CODE`].
+    fn said(place: Place, code: &[u8], pc: u64, words: &[u64]) -> Passed {
+        let stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let regions = [Region { address: CODE, bytes: code }, Region { address: STACK, bytes: &stack }];
+        let fp = STACK + 8 * words.len() as u64 - 16;
+        let cursor = Cursor { regs: Regs::new(pc, STACK, fp), exact: true };
+        look(&cursor, Some(fp), &mut All(place), &mut Reader::recorded(&regions))
+    }
+
+    /// Sixteen bytes at a time: a leaf that only returns; a leaf that is interrupted at its third byte; a function that
+    /// calls the second one, one that calls the first one, and one that calls through rbx.
+    fn code() -> Vec<u8> {
+        let call = |at: u64, to: u64| [&[0xe8][..], &((to as i64 - at as i64 - 5) as i32).to_le_bytes()].concat();
+        let parts: [Vec<u8>; 5] =
+            [vec![0xc3], vec![0x90, 0x90, 0x90, 0xc3], call(0x20, 0x10), call(0x30, 0), vec![0xff, 0xd3]];
+        parts.into_iter().flat_map(|part| [part.clone(), vec![0xcc; 16 - part.len()]].concat()).collect()
+    }
+    const PC: u64 = CODE + 0x12;
+    const FROM_SECOND: u64 = CODE + 0x25;
+    const FROM_FIRST: u64 = CODE + 0x35;
+    const FROM_REGISTER: u64 = CODE + 0x42;
+
+    #[test]
+    fn a_proof_needs_the_call_and_the_place() {
+        let code = code();
+        assert!(matches!(said(Place::Code, &code, PC, &[FROM_SECOND, 0, 0, 0]), Passed::Caller(_)));
+        assert_eq!(said(Place::Code, &code, PC, &[1, FROM_SECOND, 0, 0]), Passed::Doubt, "at another place");
+        assert_eq!(said(Place::Code, &code, PC, &[FROM_FIRST, 0, 0, 0]), Passed::Doubt, "a return stands between");
+        assert!(matches!(said(Place::Code, &code, CODE, &[FROM_FIRST, 0, 0, 0]), Passed::Caller(_)));
+        assert_eq!(said(Place::Code, &code, PC, &[FROM_REGISTER, 0, 0, 0]), Passed::Doubt);
+        assert_eq!(said(Place::Code, &code, PC, &[FROM_SECOND + 1, 7, 0, 0]), Passed::Nothing, "after no call");
+        assert_eq!(said(Place::Data, &code, PC, &[FROM_SECOND, FROM_REGISTER, 0, 0]), Passed::Nothing);
+    }
+
+    #[test]
+    fn what_cannot_be_looked_at_is_doubtful() {
+        let code = code();
+        let words = |count: u64, word| vec![word; count as usize + 2];
+        assert_eq!(said(Place::Code, &code, PC, &words(WORDS, 1)), Passed::Nothing);
+        assert_eq!(said(Place::Code, &code, PC, &words(WORDS + 1, 1)), Passed::Doubt);
+        let calls = |count: u32| words(count.into(), FROM_SECOND + 1);
+        assert_eq!(said(Place::Code, &code, PC, &calls(CALLS)), Passed::Nothing);
+        assert_eq!(said(Place::Code, &code, PC, &calls(CALLS + 1)), Passed::Doubt);
+        // Code that a copy lacks: its words were kept for the calls before them.
+        assert_eq!(said(Place::Called, &[], PC, &[1, FROM_SECOND, 0, 0]), Passed::Doubt);
+        assert_eq!(said(Place::Called, &[], PC, &[1, 1, 0, 0]), Passed::Nothing);
+    }
+}

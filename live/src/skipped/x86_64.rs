@@ -1,8 +1,8 @@
 //! x86-64: a call leaves its return address on the stack.
 
 use super::entry_code::{jumps_near, returns_between, Entered};
-use crate::built_by_caller;
 use super::{Passed, Place, Surroundings, CALLS, NEAR, WORDS};
+use crate::built_by_caller;
 use uunwind_core::call_site::{self, any_target, through_jump, Target};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
@@ -104,7 +104,8 @@ impl Frame<'_> {
         for _ in 0..=JUMPS {
             if self.lookup.wrapping_sub(start) < NEAR {
                 let was = reader.pause(true);
-                let is_other = places.place(start, reader) == Place::Described || returns_between(start, self.lookup, reader);
+                let is_other =
+                    places.place(start, reader) == Place::Described || returns_between(start, self.lookup, reader);
                 let entered = Entered::at(start, self.cursor.regs.pc, reader);
                 reader.pause(was);
                 return (!is_other).then_some((start, entered));
@@ -117,7 +118,12 @@ impl Frame<'_> {
     /// Where the word lies, if it follows a call there. A read of what is no memory costs a fault, so that words far from
     /// the code on both sides are looked at only if something is loaded or registered there, or next to where a function
     /// was interrupted.
-    fn is_called(&self, (index, word): (u64, u64), places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Option<Place> {
+    fn is_called(
+        &self,
+        (index, word): (u64, u64),
+        places: &mut dyn Surroundings,
+        reader: &mut Reader<'_>,
+    ) -> Option<Place> {
         let before = word.wrapping_sub(1);
         let mut place = None;
         let is_far = |code: u64| code.wrapping_add(FAR).wrapping_sub(word) >= 2 * FAR;
@@ -176,7 +182,13 @@ impl Frame<'_> {
 
     /// As [`Frame::proved`], for a call through a register: its value is the current one, or what the function has saved
     /// of it.
-    fn called_in(&self, register: u8, size: u64, places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Option<Rule> {
+    fn called_in(
+        &self,
+        register: u8,
+        size: u64,
+        places: &mut dyn Surroundings,
+        reader: &mut Reader<'_>,
+    ) -> Option<Rule> {
         let current = self.cursor.regs.get(register);
         let rule = current.and_then(|start| self.proved(start, size, places, reader));
         if rule.is_some() || CALLEE_SAVED_MASK >> register & 1 == 0 {

@@ -182,6 +182,8 @@ int main(int count, char **arguments) {
         if (strcmp(cases[i].name, arguments[3]))
             continue;
         if (!strcmp(arguments[1], "spin")) {
+            puts("ready");
+            fflush(stdout);
             for (long n = atol(arguments[4]); n > 0; n--)
                 enter(cases[i].code, 100000, 0);
             return 0;

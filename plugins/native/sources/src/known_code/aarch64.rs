@@ -41,4 +41,3 @@ pub fn not_covered(lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<(Rul
 pub fn at_pops(_cursor: &Cursor, _reader: &mut Reader<'_>) -> Option<Rule> {
     None
 }
-

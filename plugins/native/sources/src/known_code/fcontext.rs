@@ -21,20 +21,7 @@ use uunwind_core::stop_reason::StopReason;
 /// `push %rbp; jmp *%rbx`, the first instructions of a context, then where its function returns to: `xor %rdi, %rdi;
 /// call _exit; hlt`. The last one is what that call would return to.
 const BASE: Instructions<5> = Instructions {
-    code: &[
-        b(0x55),
-        b(0xff),
-        b(0xe3),
-        b(0x48),
-        b(0x31),
-        b(0xff),
-        b(0xe8),
-        ANY,
-        ANY,
-        ANY,
-        ANY,
-        b(0xf4),
-    ],
+    code: &[b(0x55), b(0xff), b(0xe3), b(0x48), b(0x31), b(0xff), b(0xe8), ANY, ANY, ANY, ANY, b(0xf4)],
     starts: [0, 1, 3, 6, 11],
 };
 

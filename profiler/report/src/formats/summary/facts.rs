@@ -190,7 +190,8 @@ fn stacks(recording: &Recording, profile: &Profile, out: &mut String) {
     }
     let fails: u64 = failed.values().sum();
     let by_fp = if by_fp == 0 { String::new() } else { format!(", {by_fp} ended by frame pointers") };
-    let doubtful = if doubtful == 0 { String::new() } else { format!(", {doubtful} doubtful (callers may be missing)") };
+    let doubtful =
+        if doubtful == 0 { String::new() } else { format!(", {doubtful} doubtful (callers may be missing)") };
     let lost = recording.lost.iter().fold(0u64, |sum, lost| sum.saturating_add(lost.samples));
     let _ = writeln!(
         out,
