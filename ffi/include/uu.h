@@ -55,8 +55,8 @@ enum uu_stop {
     UU_STOP_START_SYMBOL = 2,      /* a function that begins a stack was reached (makecontext) */
     UU_STOP_FRAME_POINTER_END = 3, /* a chain of frame pointers ended */
     UU_STOP_SWITCHED_STACK = 4,    /* the base of a stack that user code switches to (fiber, greenlet) was reached */
-    UU_STOP_DOUBTFUL = 5,          /* as one of those above, but callers may be missing: a frame pointer was followed past
-                                      words of the stack that look like return addresses */
+    UU_STOP_DOUBTFUL = 5,          /* as one of those above, but callers may be missing: a frame pointer was followed
+                                      past words of the stack that look like return addresses */
     UU_STOP_TOO_MANY_FRAMES = 10,  /* more than 4,096 (uu_walk(): 1,048,576); those nearest the leaf were kept */
     UU_STOP_BUFFER_FULL = 11,      /* more than `capacity`; those nearest the leaf were kept */
     UU_STOP_ENDED_BY_CALLBACK = 12, /* `frame` of a uu_request returned another number than 0 */

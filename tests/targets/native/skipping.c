@@ -158,6 +158,7 @@ __attribute__((noinline, optimize("no-omit-frame-pointer"))) static void enter(c
     if (steps_it)
         __asm__ volatile("pushf\n orl $0x100, (%%rsp)\n popf" ::: "memory", "cc");
     function(rounds);
+    __asm__ volatile("" ::: "memory"); /* no jump */
     if (steps_it)
         __asm__ volatile("pushf\n andl $~0x100, (%%rsp)\n popf" ::: "memory", "cc");
 }
