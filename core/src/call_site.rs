@@ -66,3 +66,42 @@ pub fn leads_near(return_address: u64, regs: &Regs, distance: u64, reader: &mut 
     reader.pause(was);
     found
 }
+
+/// Where a call leads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// To this process address: it stands in the instruction, in the one before that loads its register, in a word at a
+    /// fixed address, or on the caller's stack.
+    At(u64),
+    /// To what was in the register with this DWARF number.
+    In(u8),
+    /// To what a word in memory said; this address, if the registers are still those of the call.
+    Perhaps(Option<u64>),
+}
+
+/// Whether `accept` takes the target of one of the calls that may end at `return_address`. `regs`: the registers now, but
+/// for the stack pointer, which is that of the call: where it has left the return address.
+/// Async-signal-safe; at most 8 reads to find the calls, and for each of at most 7 calls three more.
+pub fn any_target(
+    return_address: u64,
+    regs: &Regs,
+    reader: &mut Reader<'_>,
+    mut accept: impl FnMut(Target, &mut Reader<'_>) -> bool,
+) -> bool {
+    let was = reader.pause(true);
+    let found = any_call(return_address, reader, |call, reader| {
+        let target = cpu::target_of(call, return_address, regs, reader);
+        accept(target, reader)
+    });
+    reader.pause(was);
+    found
+}
+
+/// Where the code at `target` jumps to, if a jump is all that it does: an entry of a linkage table, or what a JIT puts
+/// between functions. Async-signal-safe; at most 4 reads.
+pub fn through_jump(target: u64, reader: &mut Reader<'_>) -> Option<u64> {
+    let was = reader.pause(true);
+    let to = cpu::through_jump(target, reader);
+    reader.pause(was);
+    to
+}

@@ -20,6 +20,10 @@ crate::numbered! {
         /// is zero or in code where no call precedes it, put there to begin the stack with; or what lies beyond belongs
         /// to another stack.
         SwitchedStack = 4, "complete (base of a switched stack)";
+        /// The walk reached an end as one of the four above, but followed a frame pointer on the way past words of the
+        /// stack that look like the return addresses of callers. The frames are callers of each other, but some between
+        /// them may be missing.
+        Doubtful = 5, "doubtful (callers may be missing)";
 
         /// More frames than the limit; those nearest the leaf were kept.
         TooManyFrames = 10, "truncated: too many frames";
@@ -91,6 +95,20 @@ impl StopReason {
     /// Whether the stack is whole: it ends where the program, the thread or the switched stack began.
     pub const fn is_complete(self) -> bool {
         matches!(self, StopReason::Complete | StopReason::StartSymbol | StopReason::SwitchedStack)
+    }
+
+    /// Whether an end was reached that nothing confirms: the stack is not known to be whole, but not cut either.
+    pub const fn is_plausible(self) -> bool {
+        matches!(self, StopReason::FramePointerEnd | StopReason::Doubtful)
+    }
+
+    /// The reason of a walk that ended so after a step that may have skipped callers.
+    pub const fn doubted(self) -> StopReason {
+        if self.is_complete() || self.is_plausible() {
+            StopReason::Doubtful
+        } else {
+            self
+        }
     }
 }
 

@@ -92,7 +92,7 @@ unsafe extern "C" fn copy_request(work: *mut c_void) {
         request.request.code = reader.word(cursor.regs.pc.wrapping_sub(8)).unwrap_or(0);
     }
     memory.begin();
-    let called = env.code_at(cursor.regs.pc, reader).is_none() && is_called(&cursor, reader);
+    let called = env.code_at(cursor.regs.pc, reader).is_none() && is_called(&cursor, env, reader);
     let flags = if called { CALLED } else { 0 };
     // SAFETY: the sampler passes a buffer of that many bytes that nothing else uses now.
     let out = unsafe { core::slice::from_raw_parts_mut(request.request.frames.cast::<u8>(), request.request.capacity) };
@@ -114,8 +114,8 @@ unsafe extern "C" fn copy_request(work: *mut c_void) {
 /// Whether the word at the stack pointer is the return address of the call that led to this pc, which no object and no
 /// window covers. Elsewhere nobody can say: the code is not in the copy.
 #[inline(never)]
-fn is_called(cursor: &Cursor, reader: &mut Reader<'_>) -> bool {
-    let rule = not_code::unowned(cursor, reader);
+fn is_called(cursor: &Cursor, env: &mut Live<'_>, reader: &mut Reader<'_>) -> bool {
+    let rule = not_code::unowned(cursor, env, reader);
     !rule.is_failed() && rule.cfa_parts() == (SP, 8)
 }
 

@@ -3,6 +3,7 @@
 
 use crate::env::{by_frame_pointer, key, Calls, Live};
 use crate::not_code;
+use crate::skipped::Surroundings;
 use crate::state::{FUNCTIONS, REGISTRY, RULES};
 use crate::window_functions::{self, NAME_ROOM};
 use crate::window_rule::{self, Missing};
@@ -83,6 +84,15 @@ impl<'w> InWindow<'w> {
 
     /// Looks for a window that covers the process address `address`, which no object covers.
     pub fn enter(&mut self, address: u64) {
+        self.here = self.find(address);
+    }
+
+    /// Whether some window covers the process address `address`.
+    pub fn covers(&mut self, address: u64) -> bool {
+        self.find(address).is_some()
+    }
+
+    fn find(&mut self, address: u64) -> Option<&'w Held> {
         if let Some((slot, sp)) = self.slot.take() {
             self.walking = slot.enter(sp, slot.epoch(|| REGISTRY.epoch()), Some(&self.stake)).ok();
         }
@@ -90,7 +100,7 @@ impl<'w> InWindow<'w> {
         // begin, a capture or a `uu_walk` in the lines above (which fails only inside a sample, where neither begins).
         // `'w` is that walk.
         let all = *self.all.get_or_insert_with(|| unsafe { REGISTRY.windows() });
-        self.here = all.find(address);
+        all.find(address)
     }
 }
 
@@ -139,17 +149,17 @@ impl Live<'_> {
             // Recognition reads code on both sides of the pc. Next to a window's code may lie what another thread
             // unmaps at this moment; and what its registrar says about it is right.
             let recognised = uunwind_sources::outside_of_objects(cursor.regs.pc, reader);
-            return recognised.map_or_else(|| not_code::unowned(cursor, reader), |rule| rule.pack());
+            return recognised.map_or_else(|| not_code::unowned(cursor, self, reader), |rule| rule.pack());
         };
         let (key, generation) = (key(cursor), held.window().generation | WINDOW);
         let remembered = !matches!(held.window().kind, Kind::FramePointer | Kind::Opaque | Kind::Stepper);
         if remembered {
             if let Some(rule) = RULES.get(key, generation).and_then(Packed::from_words) {
-                return or_frame_pointer(rule, cursor, reader);
+                return or_frame_pointer(rule, cursor, self, reader);
             }
         }
         let protector = self.window_protector(held);
-        let found = window_rule::find(held.window(), cursor, reader, protector);
+        let found = window_rule::find(held.window(), cursor, self, reader, protector);
         // Not cached: a miss in a growing window, which may be a hit later, and a miss because functions could not be
         // called.
         let lasts = match &found {
@@ -172,7 +182,7 @@ impl Live<'_> {
         if remembered && lasts {
             RULES.put(key, generation, rule.words());
         }
-        or_frame_pointer(rule, cursor, reader)
+        or_frame_pointer(rule, cursor, self, reader)
     }
 
     /// The second word of a frame in a window: the window's generation, and the name id of its function.
@@ -244,9 +254,14 @@ pub fn description(start: u64, generation: u64, name: Text) -> Description {
 }
 
 /// `rule`, or, where there is none, the rule by the frame pointer.
-pub fn or_frame_pointer(rule: Packed, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+pub fn or_frame_pointer(
+    rule: Packed,
+    cursor: &Cursor,
+    places: &mut dyn Surroundings,
+    reader: &mut Reader<'_>,
+) -> Packed {
     if rule.failed_for(StopReason::NoRule) {
-        return by_frame_pointer(cursor, StopReason::NoRule, reader);
+        return by_frame_pointer(cursor, StopReason::NoRule, places, reader);
     }
     rule
 }

@@ -11,6 +11,8 @@
 //! in_window        frames in code that was registered at run time; window_rule, window_functions: their rules and names
 //! unowned          which plugins are asked about code that no object covers; not_code: addresses that are no code at all
 //! prologue         functions with a frame pointer, before they have set it up; at_return: functions at their return
+//! built_by_caller  frames that the caller sets up for its callee (SBCL)
+//! skipped          callers that a frame pointer would skip, by the words of the stack that it passes by
 //! own_stack        whether a frame lies on the stack that its thread was started on
 //! embedder         frames that an interpreter publishes itself
 //! met, salts       validity: what a walk depended on, and the epoch that stands for all short rules
@@ -23,6 +25,7 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod at_return;
+pub mod built_by_caller;
 pub mod current;
 pub mod embedder;
 pub mod env;
@@ -34,6 +37,7 @@ pub mod plugin_rule;
 pub mod prologue;
 pub mod runtime_locks;
 pub mod salts;
+pub mod skipped;
 pub mod state;
 pub mod step_caches;
 pub mod tables;

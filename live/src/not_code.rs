@@ -2,6 +2,7 @@
 //! is not executable, or in a function without unwind data.
 
 use crate::env::by_frame_pointer;
+use crate::skipped::{Place, Surroundings, NEAR};
 use uunwind_core::call_site;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
@@ -16,19 +17,19 @@ use uunwind_core::stop_reason::StopReason;
 /// can have moved the stack pointer after the call. All others are stepped by the frame pointer.
 #[cold]
 #[inline(never)]
-pub fn unowned(cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+pub fn unowned(cursor: &Cursor, places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Packed {
     if !cursor.exact {
         if !call_site::precedes(cursor.regs.pc, reader) {
             return Packed::failed(StopReason::NotCode);
         }
-        return by_frame_pointer(cursor, StopReason::NoOwner, reader);
+        return by_frame_pointer(cursor, StopReason::NoOwner, places, reader);
     }
     let was = reader.pause(true);
     let readable = reader.u8(cursor.regs.pc).is_some();
     reader.pause(was);
     let called =
         if readable { called_from(cursor, reader, Proof::Target) } else { called_from(cursor, reader, Proof::Call) };
-    called.unwrap_or_else(|| by_frame_pointer(cursor, StopReason::NoOwner, reader))
+    called.unwrap_or_else(|| by_frame_pointer(cursor, StopReason::NoOwner, places, reader))
 }
 
 /// The rule of a frame whose pc lies in a part of an object that is not executable.
@@ -41,24 +42,18 @@ pub fn in_data(cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
 
 /// The rule of a frame in a function of an object that has no unwind data. The word at the stack pointer is the return
 /// address of an interrupted pc if it follows a call whose target is the pc; or, in a function that has pushed nothing,
-/// if it lies in a function that `is_described`, after a call to less than `NEAR` bytes before the pc. (In code that is
+/// if it lies in a function that is described, after a call to less than `NEAR` bytes before the pc. (In code that is
 /// not described, it may be left of an earlier call.) All others are stepped by the frame pointer.
 #[cold]
 #[inline(never)]
-pub fn undescribed(
-    cursor: &Cursor,
-    reader: &mut Reader<'_>,
-    mut is_described: impl FnMut(u64, &mut Reader<'_>) -> bool,
-) -> Packed {
+pub fn undescribed(cursor: &Cursor, places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Packed {
     let mut is_near = |caller: u64, reader: &mut Reader<'_>| {
-        call_site::leads_near(caller, &cursor.regs, NEAR, reader) && is_described(caller.wrapping_sub(1), reader)
+        call_site::leads_near(caller, &cursor.regs, NEAR, reader)
+            && places.place(caller.wrapping_sub(1), reader) == Place::Described
     };
     let called = if cursor.exact { called_from(cursor, reader, Proof::TargetOr(&mut is_near)) } else { None };
-    called.unwrap_or_else(|| by_frame_pointer(cursor, StopReason::NoRule, reader))
+    called.unwrap_or_else(|| by_frame_pointer(cursor, StopReason::NoRule, places, reader))
 }
-
-/// Bytes of a function from its first instruction on in which its pc is recognised.
-const NEAR: u64 = 4096;
 
 /// The condition under which a word counts as the return address of the call that led to the pc.
 enum Proof<'p> {

@@ -1,7 +1,8 @@
 //! Rules of frames in windows, from each kind of unwind data.
 
 use crate::at_return;
-use crate::env::rule_by_frame_pointer;
+use crate::env::rule_by_guaranteed_frame_pointer;
+use crate::skipped::Surroundings;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
 use uunwind_core::plugin::CRule;
@@ -35,6 +36,7 @@ impl From<StopReason> for Missing {
 pub fn find(
     window: &Window,
     cursor: &Cursor,
+    places: &mut dyn Surroundings,
     reader: &mut Reader<'_>,
     protector: Option<Protector>,
 ) -> Result<Rule, Missing> {
@@ -42,7 +44,7 @@ pub fn find(
         Kind::Opaque => Err(StopReason::OpaqueWindow.into()),
         // The registrar guarantees frame pointers, so the caller is not marked as doubtful.
         Kind::FramePointer => {
-            let rule = rule_by_frame_pointer(cursor, StopReason::UnknownRegister, reader)?;
+            let rule = rule_by_guaranteed_frame_pointer(cursor, places, reader)?;
             Ok(Rule { flags: rule.flags & !BY_FRAME_POINTER, ..rule })
         }
         Kind::EhFrame => by_eh_frame(window, cursor, reader),

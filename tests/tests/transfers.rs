@@ -54,3 +54,16 @@ fn stacks_left_and_taken_in_place() {
 fn stacks_left_and_taken_by_tables() {
     each_capture_is_right(&["tables"]);
 }
+
+/// Boost.Context's switches, by their instructions: nothing describes them. At each instruction the caller is that of the
+/// stack that rsp is on.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn switches_of_contexts_have_their_callers() {
+    let scratch = paths::scratch("fcontext");
+    let program = compile::with_library(&scratch, "fcontext", &["-O2"]);
+    let out = process::run(&mut Command::new(program), &scratch, uu::LIMIT).expect_code(0);
+    let counts: Vec<u32> = out.stdout.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [whole, others] = counts[..] else { panic!("{}", out.text()) };
+    assert!(whole >= 200 && others == 0, "{}", out.text());
+}

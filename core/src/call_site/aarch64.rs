@@ -1,5 +1,6 @@
 //! AArch64: `bl` and `blr`, with and without pointer authentication (Arm ARM, C6.2).
 
+use super::Target;
 use crate::memory::Reader;
 use crate::regs::Regs;
 
@@ -50,4 +51,18 @@ pub(super) fn target(call: Call, regs: &Regs, _reader: &mut Reader<'_>) -> Optio
         Call::Direct(target) => Some(target),
         Call::Register(register) => regs.get(register),
     }
+}
+
+/// See [`Target`].
+pub(super) fn target_of(call: Call, _: u64, _: &Regs, _: &mut Reader<'_>) -> Target {
+    match call {
+        Call::Direct(target) => Target::At(target),
+        Call::Register(register) => Target::In(register),
+    }
+}
+
+/// The target of a `b`.
+pub(super) fn through_jump(target: u64, reader: &mut Reader<'_>) -> Option<u64> {
+    let instruction = reader.u32(target).filter(|instruction| instruction & 0xfc00_0000 == 0x1400_0000)?;
+    Some(target.wrapping_add_signed(i64::from((instruction << 6) as i32 >> 4)))
 }

@@ -1,5 +1,6 @@
 //! x86-64: `call rel32` (E8) and `call r/m64` (FF /2), Intel SDM volume 2, "CALL".
 
+use super::Target;
 use crate::memory::Reader;
 use crate::regs::{Regs, RSP};
 
@@ -131,6 +132,79 @@ pub(super) fn fixed_target(call: Call, reader: &mut Reader<'_>) -> Option<u64> {
     let next = start.wrapping_add(len);
     let resolved = reader.word(next.wrapping_add_signed(i64::from(i32::from_le_bytes(distance))))?;
     (resolved.wrapping_sub(called) > LONGEST_STUB).then_some(resolved)
+}
+
+/// See [`Target`].
+pub(super) fn target_of(call: Call, return_address: u64, regs: &Regs, reader: &mut Reader<'_>) -> Target {
+    match call {
+        Call::Direct(target) => Target::At(target),
+        Call::Register(register) => loaded(register, return_address, reader).map_or(Target::In(register), Target::At),
+        Call::Memory { base: None, index: None, displacement } => {
+            reader.word(displacement).map_or(Target::Perhaps(None), Target::At)
+        }
+        // The caller's own stack is as it was.
+        Call::Memory { base: Some(RSP), index: None, .. } => {
+            target(call, regs, reader).map_or(Target::Perhaps(None), Target::At)
+        }
+        Call::Memory { .. } => Target::Perhaps(target(call, regs, reader)),
+    }
+}
+
+/// The number that the instruction before a call through a register has loaded into that register: `movabs imm64` or
+/// `mov imm32`.
+fn loaded(register: u8, return_address: u64, reader: &mut Reader<'_>) -> Option<u64> {
+    let number = DWARF.iter().position(|dwarf| *dwarf == register)? as u8;
+    let (is_extended, opcode) = (number >> 3 == 1, 0xb8 | number & 7);
+    let call = return_address.wrapping_sub(if is_extended { 3 } else { 2 });
+    let mut code = [0; 10];
+    if !reader.read(call.wrapping_sub(10), &mut code) {
+        return None;
+    }
+    match code {
+        [rex, op, number @ ..] if rex == 0x48 | u8::from(is_extended) && op == opcode => {
+            Some(u64::from_le_bytes(number))
+        }
+        [.., rex, op, a, b, c, d] if op == opcode && (rex == 0x41 || !is_extended) => {
+            Some(u64::from(u32::from_le_bytes([a, b, c, d])))
+        }
+        _ => None,
+    }
+}
+
+/// Where a `jmp` to a fixed address, a `jmp *offset(%rip)` or a `jmp` through the scratch register that is loaded before it (r10,
+/// r11) leads, after `endbr64` perhaps.
+pub(super) fn through_jump(target: u64, reader: &mut Reader<'_>) -> Option<u64> {
+    const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+    let mut code = [0; 13];
+    let mut first = [0; 5];
+    if !reader.read(target, &mut first) {
+        return None;
+    }
+    let start = if first.starts_with(&ENDBR64) { target.wrapping_add(4) } else { target };
+    if start != target && !reader.read(start, &mut first) {
+        return None;
+    }
+    let relative = |bytes: [u8; 4]| i64::from(i32::from_le_bytes(bytes));
+    match first {
+        [0xe9, a, b, c, d] => return Some(start.wrapping_add(5).wrapping_add_signed(relative([a, b, c, d]))),
+        [0xeb, distance, ..] => return Some(start.wrapping_add(2).wrapping_add_signed(i64::from(distance as i8))),
+        _ => {}
+    }
+    if !reader.read(start, code.get_mut(..6)?) {
+        return None;
+    }
+    if let [0xff, 0x25, a, b, c, d, ..] = code {
+        return reader.word(start.wrapping_add(6).wrapping_add_signed(relative([a, b, c, d])));
+    }
+    if !matches!(code, [0x49, 0xba | 0xbb, ..]) || !reader.read(start, &mut code) {
+        return None;
+    }
+    match code {
+        [0x49, load, a, b, c, d, e, f, g, h, 0x41, 0xff, jump] if jump == load ^ 0xba ^ 0xe2 => {
+            Some(u64::from_le_bytes([a, b, c, d, e, f, g, h]))
+        }
+        _ => None,
+    }
 }
 
 /// The call's target, given the registers at its first instruction; `None` if they do not determine it.

@@ -1,7 +1,7 @@
 //! AArch64 (<https://github.com/ARM-software/abi-aa/blob/main/aapcs64/aapcs64.rst>): the return address is passed in
 //! x30, where leaf functions leave it, may be signed, and is stored wherever the function chooses.
 
-use super::{RuleKind, BY_FRAME_POINTER, RA_IN_REGISTER, SAME, UNKNOWN};
+use super::{RuleKind, BY_FRAME_POINTER, DOUBTFUL, RA_IN_REGISTER, SAME, UNKNOWN};
 use crate::cursor::Cursor;
 use crate::memory::Reader;
 use crate::regs::aarch64::{
@@ -27,7 +27,7 @@ pub struct Rule {
     pub cfa_register: u8,
     /// The meaning of the sum; never [`RuleKind::Deref`].
     pub kind: RuleKind,
-    /// [`RA_IN_REGISTER`], [`BY_FRAME_POINTER`], [`RA_SIGNED`].
+    /// [`RA_IN_REGISTER`], [`BY_FRAME_POINTER`], [`DOUBTFUL`], [`RA_SIGNED`].
     pub flags: u8,
     /// Where x19 to x29 and the return address were saved, in words from the CFA; or [`SAME`], [`UNKNOWN`].
     pub slots: [i16; RA_SLOT + 1],
@@ -136,6 +136,7 @@ impl Rule {
             high |= near(self.slots[index + NEAR]) << (NEAR_BITS * index);
             index += 1;
         }
+        low |= ((self.flags & DOUBTFUL != 0) as u64) << DOUBT;
         Packed { head, low, high }
     }
 }
@@ -152,6 +153,8 @@ const FAILED: u64 = 1 << (FLAGS + 3);
 const NEAR: usize = 5;
 const NEAR_BITS: usize = 12;
 const NEAR_MASK: u64 = (1 << NEAR_BITS) - 1;
+/// Bit of `low` with [`DOUBTFUL`], which no rule that is cached has.
+const DOUBT: usize = NEAR * NEAR_BITS;
 const NEAR_SAME: u64 = NEAR_MASK >> 1;
 const NEAR_UNKNOWN: u64 = NEAR_SAME + 1;
 
@@ -169,8 +172,8 @@ const fn near(slot: i16) -> u64 {
 /// A [`Rule`] in three words, which caches hold and walks execute.
 ///
 /// `head`: CFA offset in words (21 bits), CFA register (5), kind (2), flags (3), failed (1), the slots of the return
-/// address and of x29 (16 each); `low`, `high`: the slots of x19 to x23 and of x24 to x28, 12 bits each. A failed rule,
-/// the answer of a source that has none, ends the walk; its reason is in `low`.
+/// address and of x29 (16 each); `low`, `high`: the slots of x19 to x23 and of x24 to x28, 12 bits each, and in `low` one
+/// more flag. A failed rule, the answer of a source that has none, ends the walk; its reason is in `low`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packed {
     head: u64,
@@ -273,10 +276,11 @@ impl Packed {
         }
     }
 
-    /// [`RA_IN_REGISTER`], [`BY_FRAME_POINTER`], [`RA_SIGNED`].
+    /// [`RA_IN_REGISTER`], [`BY_FRAME_POINTER`], [`DOUBTFUL`], [`RA_SIGNED`].
     #[inline(always)]
     pub fn flags(self) -> u8 {
-        (self.head >> FLAGS) as u8 & 7
+        let doubtful = if self.low >> DOUBT & 1 != 0 { DOUBTFUL } else { 0 };
+        (self.head >> FLAGS) as u8 & 7 | doubtful
     }
 
     #[inline(always)]

@@ -43,3 +43,6 @@ pub const UNKNOWN: i16 = i16::MIN;
 pub const RA_IN_REGISTER: u8 = 1;
 /// [`Rule::flags`]: the rule is the frame-pointer rule, used for lack of unwind information.
 pub const BY_FRAME_POINTER: u8 = 2;
+/// [`Rule::flags`]: the rule follows a frame pointer, and words of the stack that it passes by look like the return
+/// addresses of callers. Depends on registers and memory: such a rule is never cached.
+pub const DOUBTFUL: u8 = 16;

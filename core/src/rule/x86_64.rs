@@ -3,7 +3,7 @@
 
 mod transfers;
 
-use super::{RuleKind, BY_FRAME_POINTER, RA_IN_REGISTER, SAME, UNKNOWN};
+use super::{RuleKind, BY_FRAME_POINTER, DOUBTFUL, RA_IN_REGISTER, SAME, UNKNOWN};
 use crate::cursor::Cursor;
 use crate::memory::Reader;
 use crate::regs::{self, Regs, CALLEE_SAVED, RBP};
@@ -65,7 +65,7 @@ pub struct Rule {
     pub kind: RuleKind,
     /// Bit n: slot n counts from rbp in this frame instead of from the CFA.
     pub from_fp: u8,
-    /// [`RA_IN_REGISTER`], [`BY_FRAME_POINTER`], [`SP_SAVED`], [`SP_IN_REGISTER`], [`ON_OTHER_STACK`].
+    /// [`RA_IN_REGISTER`], [`BY_FRAME_POINTER`], [`DOUBTFUL`], [`SP_SAVED`], [`SP_IN_REGISTER`], [`ON_OTHER_STACK`].
     pub flags: u8,
     /// Where rbx, rbp, r12-r15 and the return address were saved, in words from the CFA; or [`SAME`], [`UNKNOWN`].
     pub slots: [i16; 7],
@@ -192,7 +192,8 @@ impl Rule {
                 | (self.kind as u64) << 40
                 | ((self.flags & 3) as u64) << 42
                 | ((self.flags >> 2 & 3) as u64) << 45
-                | (self.from_fp as u64) << 48
+                | (self.from_fp as u64 & 0x7f) << 48
+                | ((self.flags & DOUBTFUL) as u64) << 51
                 | touched << 56,
             low: word(s0, s1, s2, s3),
             high: word(s4, s5, s6, self.cfa_addend),
@@ -204,7 +205,7 @@ impl Rule {
 /// structure of small fields would be copied through memory.
 ///
 /// `head`: CFA offset (32 bits), CFA register (8), kind (2), flags (2), failed (1), flags of the stack pointer (2),
-/// from_fp (from bit 48), and from bit 56 on which of the callee-saved registers are not just unchanged; `low`, `high`:
+/// from_fp (from bit 48), doubtful (bit 55), and from bit 56 on which of the callee-saved registers are not just unchanged; `low`, `high`:
 /// the slots and the addend, 16 bits each. A failed rule, the answer of a source that has none, ends the walk; its
 /// reason is in `low`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -324,6 +325,10 @@ impl Packed {
         if (self.head >> 48) & 0x7f != 0 || self.flags() & BY_FRAME_POINTER != 0 {
             uses |= FP_BIT;
         }
+        if self.flags() & BY_FRAME_POINTER != 0 && self.cfa_parts().0 != RBP {
+            // What was called, by whatever register, decided that the caller is at the stack pointer.
+            uses = EVERY_REGISTER;
+        }
         let restores = if self.kind() == RuleKind::Signal { EVERY_REGISTER } else { (self.head >> 56) as u8 & 0x3f };
         (uses, restores)
     }
@@ -339,10 +344,11 @@ impl Packed {
         }
     }
 
-    /// [`RA_IN_REGISTER`], [`BY_FRAME_POINTER`].
+    /// [`RA_IN_REGISTER`], [`BY_FRAME_POINTER`], [`DOUBTFUL`], [`SP_SAVED`], [`SP_IN_REGISTER`].
     #[inline(always)]
     pub fn flags(self) -> u8 {
-        (self.head >> 42) as u8 & 3 | (self.head >> 43) as u8 & (SP_SAVED | SP_IN_REGISTER)
+        let near = (self.head >> 42) as u8 & 3 | (self.head >> 43) as u8 & (SP_SAVED | SP_IN_REGISTER);
+        near | (self.head >> 51) as u8 & DOUBTFUL
     }
 
     /// Whether the caller's stack pointer is not the CFA.

@@ -34,7 +34,7 @@ use crate::memory::Reader;
 use crate::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER, SCRATCH_BYTES};
 use crate::recovery::Protector;
 use crate::regs::FP;
-use crate::rule::{Packed, RuleKind, BY_FRAME_POINTER};
+use crate::rule::{Packed, RuleKind, BY_FRAME_POINTER, DOUBTFUL};
 use crate::stop_reason::StopReason;
 use advance::advance;
 use deep::Deep;
@@ -139,6 +139,8 @@ struct Walk<'w, 'm, E: Env> {
     /// The current frame is the direct caller of an interrupted one, by a step of this loop's own. A capture that
     /// passes the interrupted frame by its step cache does not know.
     called_interrupted: bool,
+    /// Some step may have skipped callers.
+    doubtful: bool,
 }
 
 /// Walks from `cursor`, leaving frame words (leaf first) in `frames`.
@@ -231,6 +233,7 @@ unsafe fn walk_from<'m, E: Env>(
         tail: None,
         in_window: false,
         called_interrupted: false,
+        doubtful: false,
     };
     // SAFETY: passed on.
     if let Some(last_walk) = unsafe { setting.last_walk.as_mut() } {
@@ -333,6 +336,9 @@ impl<E: Env> Walk<'_, '_, E> {
             self.called_interrupted = cursor.exact && by_data;
             let (pc, exact) = (cursor.regs.pc, cursor.exact);
             by_frame_pointer = rule.flags() & BY_FRAME_POINTER != 0;
+            if rule.flags() & DOUBTFUL != 0 {
+                self.doubt();
+            }
             let stop = match cfa.and_then(|cfa| advance(rule, cursor, cfa, self.reader)) {
                 Ok(())
                     if by_frame_pointer
@@ -346,6 +352,15 @@ impl<E: Env> Walk<'_, '_, E> {
             };
             let by = (found_by_it, by_frame_pointer);
             return self.end(stop, (pc, exact), by, cursor, setting);
+        }
+    }
+
+    /// A step may skip callers. Such a walk is not kept, so that no replay takes over its end.
+    #[cold]
+    fn doubt(&mut self) {
+        self.doubtful = true;
+        if let Some(log) = &mut self.log {
+            log.is_not_kept();
         }
     }
 

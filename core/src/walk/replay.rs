@@ -92,13 +92,16 @@ impl<E: Env> Walk<'_, '_, E> {
             self.deep = super::Deep::default();
             self.report_progress();
         }
+        if self.doubtful {
+            outcome.stop = outcome.stop.doubted();
+        }
         let Some(log) = self.log.take() else { return outcome };
         if let Some(tail) = &self.tail {
             let words = log.words(tail);
             if let Some(room) = self.frames.get_mut(self.words..).and_then(|rest| rest.get_mut(..words.len())) {
                 block::copy(words, room);
             }
-            outcome.stop = tail.stop;
+            outcome.stop = if self.doubtful { tail.stop.doubted() } else { tail.stop };
             outcome.words += words.len();
             outcome.desync += tail.desync;
             outcome.frames += tail.frames;

@@ -10,7 +10,7 @@ use uunwind_core::memory::Reader;
 use uunwind_core::plugin::{Description, Owner};
 use uunwind_core::recovery::Protector;
 use uunwind_core::regs::SP;
-use uunwind_core::rule::{Packed, BY_FRAME_POINTER};
+use uunwind_core::rule::{Packed, BY_FRAME_POINTER, DOUBTFUL};
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, DependsOn, Env, Look, Names, Replay, MAX_FRAMES, OUTERMOST};
@@ -90,7 +90,7 @@ impl Env for Traced<'_, '_> {
     fn look(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
         let look = self.live.look(cursor, reader);
         // A guess is confirmed by a caller, or by nothing.
-        let is_sure = look.rule.flags() & BY_FRAME_POINTER == 0;
+        let is_sure = look.rule.flags() & (BY_FRAME_POINTER | DOUBTFUL) == 0;
         self.cfas.visit(cursor, look.rule.cfa(cursor, reader).ok().filter(|_| is_sure));
         look
     }

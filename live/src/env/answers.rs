@@ -29,7 +29,7 @@ impl Env for Live<'_> {
         let rule = self.any_rule(cursor, reader);
         // AArch64: after a step by the frame pointer, sp is not available. The frame pointer still is.
         if cfg!(target_arch = "aarch64") && rule.is_plain() && cursor.regs.get(rule.cfa_parts().0).is_none() {
-            return by_frame_pointer(cursor, StopReason::UnknownRegister, reader);
+            return by_frame_pointer(cursor, StopReason::UnknownRegister, self, reader);
         }
         rule
     }

@@ -3,16 +3,19 @@
 mod answers;
 mod claims;
 mod code;
+mod place;
 mod rules;
 mod sampler;
 
 use crate::at_return;
+use crate::built_by_caller;
 use crate::current::{nowhere, Current};
 use crate::embedder::marks::MARKS;
 use crate::in_window::InWindow;
 use crate::met::Met;
 use crate::prologue;
 use crate::salts::Salts;
+use crate::skipped::{self, Passed, Surroundings};
 use crate::state::{OBJECTS, PLUGINS, RULES, RUNTIMES};
 use crate::tables;
 use core::cell::Cell;
@@ -25,7 +28,8 @@ use uunwind_core::memory::Reader;
 use uunwind_core::objects::{Lookup, Memo, Object};
 use uunwind_core::plugin::{Plugin, CHECKED_READS};
 use uunwind_core::recovery::Recovery;
-use uunwind_core::rule::{Packed, Rule, BY_FRAME_POINTER};
+use uunwind_core::regs::FP;
+use uunwind_core::rule::{Packed, Rule, BY_FRAME_POINTER, DOUBTFUL};
 use uunwind_core::slots::Slot;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::EMBEDDER;
@@ -283,20 +287,55 @@ pub(crate) fn key_of(lookup: u64, exact: bool) -> u64 {
 }
 
 /// The rule by the frame pointer, for a frame without any other; where a function is interrupted that has not set it up
-/// yet, or has restored its caller's, by the stack pointer. It fails with `reason` if the value cannot be a frame
-/// pointer.
+/// yet, or has restored its caller's, by the stack pointer; and where words of the stack prove a caller that it would
+/// skip, by the place of that one's return address. It fails with `reason` if the value cannot be a frame pointer.
 pub(crate) fn rule_by_frame_pointer(
     cursor: &Cursor,
     reason: StopReason,
+    places: &mut dyn Surroundings,
     reader: &mut Reader<'_>,
 ) -> Result<Rule, StopReason> {
-    match at_return::rule(cursor, reader).or_else(|| prologue::rule(cursor, reader)) {
-        Some(rule) => Ok(Rule { flags: rule.flags | BY_FRAME_POINTER, ..rule }),
-        None => uunwind_frame_pointer::rule(cursor, reason),
+    if let Some(rule) = without_frame(cursor, reader) {
+        return Ok(Rule { flags: rule.flags | BY_FRAME_POINTER, ..rule });
+    }
+    let rule = uunwind_frame_pointer::rule(cursor, reason);
+    let fp = cursor.regs.get(FP).filter(|_| rule.is_ok());
+    match skipped::look(cursor, fp, places, reader) {
+        Passed::Nothing => rule,
+        Passed::Doubt => rule.map(|rule| Rule { flags: rule.flags | DOUBTFUL, ..rule }),
+        Passed::Caller(rule) => Ok(rule),
     }
 }
 
+/// The rule in code whose registrar guarantees frame pointers. Only the proof of a caller that it would skip counts
+/// against it: a leaf's. What earlier calls have left on the stack does not.
+pub(crate) fn rule_by_guaranteed_frame_pointer(
+    cursor: &Cursor,
+    places: &mut dyn Surroundings,
+    reader: &mut Reader<'_>,
+) -> Result<Rule, StopReason> {
+    if let Some(rule) = without_frame(cursor, reader) {
+        return Ok(rule);
+    }
+    let rule = uunwind_frame_pointer::rule(cursor, StopReason::UnknownRegister);
+    match if cursor.exact { skipped::look(cursor, None, places, reader) } else { Passed::Nothing } {
+        Passed::Caller(rule) => Ok(rule),
+        _ => rule,
+    }
+}
+
+/// The rule of an interrupted function that has no frame at this instruction, as its bytes show.
+fn without_frame(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Rule> {
+    let rule = at_return::rule(cursor, reader).or_else(|| prologue::rule(cursor, reader));
+    rule.or_else(|| uunwind_sources::at_pops(cursor, reader)).or_else(|| built_by_caller::rule(cursor, reader))
+}
+
 /// As [`rule_by_frame_pointer`].
-pub(crate) fn by_frame_pointer(cursor: &Cursor, reason: StopReason, reader: &mut Reader<'_>) -> Packed {
-    Packed::from_result(rule_by_frame_pointer(cursor, reason, reader))
+pub fn by_frame_pointer(
+    cursor: &Cursor,
+    reason: StopReason,
+    places: &mut dyn Surroundings,
+    reader: &mut Reader<'_>,
+) -> Packed {
+    Packed::from_result(rule_by_frame_pointer(cursor, reason, places, reader))
 }

@@ -218,24 +218,7 @@ impl Live<'_> {
         }
         if rule.failed_for(StopReason::NoRule) {
             let recognised = uunwind_sources::by_registers_or_bytes(cursor, reader);
-            return recognised.map_or_else(|| self.undescribed(cursor, reader), Packed::from_result);
-        }
-        rule
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn undescribed(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
-        let rule = not_code::undescribed(cursor, reader, |address, reader| {
-            let was = reader.pause(true);
-            let is_described = self.function_at(address, reader).is_some();
-            reader.pause(was);
-            is_described
-        });
-        // The caller may lie in another object; what follows is about this one.
-        let lookup = cursor.lookup_pc();
-        if lookup.wrapping_sub(self.current.start) >= self.current.len {
-            self.switch(lookup, reader);
+            return recognised.map_or_else(|| not_code::undescribed(cursor, self, reader), Packed::from_result);
         }
         rule
     }

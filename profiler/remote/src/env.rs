@@ -17,6 +17,7 @@ use uunwind_core::rule::{Packed, RuleKind, BY_FRAME_POINTER};
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Claimed, Env, Look, Replay};
+use uunwind_live::skipped::{Place, Surroundings};
 use uunwind_live::{in_window, not_code, plugin_rule, runtime_locks};
 
 /// Compilers align functions to a multiple of this many bytes.
@@ -41,7 +42,9 @@ pub struct Remote<'p> {
 impl Remote<'_> {
     /// The rule of a frame in an object.
     fn in_object(&self, object: &Mapped, index: usize, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
-        in_object(object, cursor, reader, |reader| self.by_plugin(object, index, cursor, reader))
+        in_object(object, cursor, &mut InObjects(self.objects), reader, |reader| {
+            self.by_plugin(object, index, cursor, reader)
+        })
     }
 
     fn by_plugin(&self, object: &Mapped, index: usize, cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Packed> {
@@ -95,9 +98,9 @@ impl Remote<'_> {
     fn in_registered(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Found> {
         let mut found = self.registered.find(cursor, self.memory, reader)?;
         if let Some(window) = &found.window {
-            found.rule = self.registered.rule_in(window, cursor, self.memory, reader);
+            found.rule = self.registered.rule_in(window, cursor, (self.memory, &mut InObjects(self.objects)), reader);
         }
-        found.rule = in_window::or_frame_pointer(found.rule, cursor, reader);
+        found.rule = in_window::or_frame_pointer(found.rule, cursor, &mut InObjects(self.objects), reader);
         Some(found)
     }
 
@@ -135,6 +138,7 @@ impl Remote<'_> {
 pub fn in_object(
     object: &Mapped,
     cursor: &Cursor,
+    places: &mut dyn Surroundings,
     reader: &mut Reader<'_>,
     by_plugin: impl FnOnce(&mut Reader<'_>) -> Option<Packed>,
 ) -> Packed {
@@ -162,19 +166,37 @@ pub fn in_object(
         }
         Err(StopReason::NoRule) => match uunwind_sources::by_registers_or_bytes(cursor, reader) {
             Some(rule) => Packed::from_result(rule),
-            None => {
-                not_code::undescribed(cursor, reader, |address, reader| object.function_at(address, reader).is_some())
-            }
+            None => not_code::undescribed(cursor, places, reader),
         },
         Err(reason) => Packed::failed(reason),
     }
 }
 
+/// What lies where, by the objects that a process has mapped.
+struct InObjects<'o>(&'o Objects);
+
+impl Surroundings for InObjects<'_> {
+    fn place(&mut self, address: u64, reader: &mut Reader<'_>) -> Place {
+        self.0.find(address).map_or(Place::Unowned, |(_, object)| place_in(object, address, reader))
+    }
+}
+
+/// What lies at an address of an object.
+pub fn place_in(object: &Mapped, address: u64, reader: &mut Reader<'_>) -> Place {
+    if !object.may_execute(address) {
+        return Place::Data;
+    }
+    match object.function_at(address, reader) {
+        Some(_) => Place::Described,
+        None => Place::Code,
+    }
+}
+
 /// The rule of a frame in code that nothing describes.
-fn unowned(cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+fn unowned(cursor: &Cursor, places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Packed {
     match uunwind_sources::outside_of_objects(cursor.regs.pc, reader) {
         Some(rule) => rule.pack(),
-        None => not_code::unowned(cursor, reader),
+        None => not_code::unowned(cursor, places, reader),
     }
 }
 
@@ -189,7 +211,7 @@ impl Env for Remote<'_> {
             Some((index, object)) => self.in_object(object, index, cursor, reader),
             None => match self.in_registered(cursor, reader) {
                 Some(found) => found.rule,
-                None => unowned(cursor, reader),
+                None => unowned(cursor, &mut InObjects(self.objects), reader),
             },
         }
     }
@@ -205,7 +227,7 @@ impl Env for Remote<'_> {
             return Look { claim, ..Look::at(self.in_object(object, index, cursor, reader)) };
         }
         let Some(Found { window, generation, rule }) = self.in_registered(cursor, reader) else {
-            let rule = unowned(cursor, reader);
+            let rule = unowned(cursor, &mut InObjects(self.objects), reader);
             return Look { claim: self.unowned_claim(rule, false), ..Look::at(rule) };
         };
         let name = window.map_or(0, |window| self.window_name(&window, cursor.lookup_pc(), reader));

@@ -9,7 +9,6 @@ use crate::resolve::{stop_text, Moment, Resolver};
 use frames::{Key, Shown};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use uunwind_core::frame::Frame;
-use uunwind_core::stop_reason::StopReason;
 use uunwind_recording::{Sample, KERNEL};
 use uunwind_ring::record::{
     SAMPLE_APART, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS,
@@ -209,7 +208,7 @@ impl<'m, 'a> Merger<'m, 'a> {
             lines.extend(frames.first().iter().flat_map(|f| f.lines.iter().copied()));
         }
         let cut = match sample.reason() {
-            Some(reason) if reason.is_complete() || reason == StopReason::FramePointerEnd => None,
+            Some(reason) if reason.is_complete() || reason.is_plausible() => None,
             _ if sample.flags & SAMPLE_APART != 0 => Some("no user stack of this moment".to_owned()),
             _ => Some(stop_text(sample)),
         };

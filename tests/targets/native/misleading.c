@@ -36,7 +36,7 @@ static void on_signal(int signal, siginfo_t *info, void *ucontext) {
     show(ucontext);
 }
 
-/* Without unwind information: one that calls, without a frame; four that trap: at their first instruction, after some,
+/* Without unwind information: one that calls, without a frame, which its first instruction does not show; four that trap: at their first instruction, after some,
  * the same called through a register, and where the return address of an earlier call is at the stack pointer; and one
  * with a frame that ends in a call which does not return, directly before a function with unwind information. */
 void calls(void (*function)(void));
@@ -46,7 +46,7 @@ void traps_through(void);
 void traps_deeper(void);
 void ends_in_call(void);
 __asm__(".text\n"
-        ".type calls,@function\ncalls:\n sub $24, %rsp\n call *%rdi\n add $24, %rsp\n ret\n.size calls, .-calls\n"
+        ".type calls,@function\ncalls:\n xor %eax, %eax\n sub $24, %rsp\n call *%rdi\n add $24, %rsp\n ret\n.size calls, .-calls\n"
         ".type traps,@function\ntraps:\n ud2\n ret\n.size traps, .-traps\n"
         ".type traps_later,@function\ntraps_later:\n xor %eax, %eax\n nop\n ud2\n ret\n.size traps_later, .-traps_later\n"
         ".type traps_through,@function\ntraps_through:\n test %rax, %rax\n nop\n ud2\n ret\n"

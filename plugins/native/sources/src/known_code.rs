@@ -2,6 +2,7 @@
 //! nothing is guessed.
 
 mod clone;
+mod fcontext;
 mod go;
 mod plt;
 mod pops;
@@ -102,17 +103,26 @@ pub(crate) fn overrides(lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option
 }
 
 /// The rule of a frame that no unwind data describes, or the reason why its caller cannot be determined, if its code is
-/// recognised: the end of `clone`, where its registers decide the rule; where Go's runtime changes stacks; where
-/// registers are popped; a stub of the procedure linkage table. Async-signal-safe.
+/// recognised: the end of `clone`, where its registers decide the rule; where Go's runtime and Boost.Context change
+/// stacks; where registers are popped; a stub of the procedure linkage table. Async-signal-safe.
 #[cold]
 #[inline(never)]
 pub fn by_registers_or_bytes(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Result<Rule, StopReason>> {
     let was = reader.pause(true);
     let pc = cursor.regs.pc;
     let rule = clone::rule(cursor, reader).map(Ok).or_else(|| go::rule(pc, cursor.exact, reader));
+    let rule = rule.or_else(|| fcontext::rule(cursor, reader));
     let rule = rule.or_else(|| pops::rule(cursor, reader).map(Ok));
     // A stub can be interrupted, but no call returns to it.
     let rule = rule.or_else(|| if cursor.exact { plt::rule(pc, reader).map(Ok) } else { None });
+    reader.pause(was);
+    rule
+}
+
+/// The rule of an interrupted function at its end, where registers are popped up to the return. Async-signal-safe.
+pub fn at_pops(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Rule> {
+    let was = reader.pause(true);
+    let rule = if cursor.exact { pops::rule(cursor, reader) } else { None };
     reader.pause(was);
     rule
 }

@@ -2,7 +2,7 @@
 
 use super::copy::{Copy, Word};
 use super::files::{Files, Found};
-use crate::env::in_object;
+use crate::env::{in_object, place_in};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::rc::Rc;
@@ -13,6 +13,8 @@ use uunwind_core::rule::{Packed, Rule, BY_FRAME_POINTER};
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Env, Names, Replay};
+use uunwind_live::env::by_frame_pointer;
+use uunwind_live::skipped::{Place, Surroundings};
 use uunwind_ring::copy::CALLED;
 
 /// What a walk reads.
@@ -84,24 +86,44 @@ pub struct Offline<'s> {
 impl Offline<'_> {
     /// The rule of a frame that no object covers. A return address there was kept because it follows a call, or because
     /// a window covered it.
-    fn unowned(&self, cursor: &Cursor) -> Packed {
+    fn unowned(&self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
         let head = &self.space.copy.head;
         let is_leaf = cursor.exact && cursor.regs.pc == head.pc && cursor.regs.sp() == head.registers[usize::from(SP)];
         if is_leaf && head.flags & CALLED != 0 {
             return Rule { flags: BY_FRAME_POINTER, ..Rule::simple(SP, 8) }.pack();
         }
-        Packed::from_result(uunwind_frame_pointer::rule(cursor, StopReason::NoOwner))
+        by_frame_pointer(cursor, StopReason::NoOwner, &mut InCopy(self.space), reader)
+    }
+}
+
+/// What lies where, by the objects' files.
+struct InCopy<'s>(&'s Space<'s>);
+
+impl Surroundings for InCopy<'_> {
+    fn place(&mut self, address: u64, reader: &mut Reader<'_>) -> Place {
+        match self.0.files.find(self.0.process, self.0.time, address) {
+            Found::Mapped(object) => place_in(&object, address, reader),
+            Found::Missing | Found::Nothing => Place::Called,
+        }
+    }
+
+    fn is_copy(&self) -> bool {
+        true
     }
 }
 
 impl Env for Offline<'_> {
     fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
         let space = self.space;
-        match space.files.find(space.process, space.time, cursor.lookup_pc()) {
-            Found::Mapped(object) => in_object(&Rc::clone(&object), cursor, reader, |_| None),
+        // Words that were looked for and not found there are no reason for what comes later.
+        let missed = space.missed.get();
+        let rule = match space.files.find(space.process, space.time, cursor.lookup_pc()) {
+            Found::Mapped(object) => in_object(&Rc::clone(&object), cursor, &mut InCopy(space), reader, |_| None),
             Found::Missing => Packed::failed(StopReason::ObjectMissing),
-            Found::Nothing => self.unowned(cursor),
-        }
+            Found::Nothing => self.unowned(cursor, reader),
+        };
+        space.missed.set(missed);
+        rule
     }
 
     fn function_at(&mut self, address: u64, reader: &mut Reader<'_>) -> Option<Span> {

@@ -26,6 +26,7 @@ use uunwind_core::rule::Packed;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::DEEP_WORDS;
 use uunwind_elf::Image;
+use uunwind_live::skipped::Surroundings;
 use uunwind_live::window_rule::{self, Missing};
 use uunwind_recorder::jit::gdb as gdb_list;
 
@@ -186,8 +187,14 @@ impl Registered {
 
     /// The rule of a frame in a window. Where it must be looked for in the window's data, there is none once such
     /// searches have cost a walk too much.
-    pub fn rule_in(&mut self, window: &Window, cursor: &Cursor, memory: &Memory, reader: &mut Reader<'_>) -> Packed {
-        let mut rule = || match window_rule::find(window, cursor, reader, None) {
+    pub fn rule_in(
+        &mut self,
+        window: &Window,
+        cursor: &Cursor,
+        (memory, places): (&Memory, &mut dyn Surroundings),
+        reader: &mut Reader<'_>,
+    ) -> Packed {
+        let mut rule = || match window_rule::find(window, cursor, places, reader, None) {
             Ok(rule) => rule.pack(),
             Err(Missing::NoRule(reason) | Missing::Failed(reason)) => Packed::failed(reason),
         };
@@ -293,6 +300,16 @@ mod tests {
     use uunwind_core::regs::{Regs, COUNT, SP};
     use uunwind_eh_frame::list::MAX_ENTRIES;
     use uunwind_eh_frame::scan::Shape as ListShape;
+    use uunwind_live::skipped::Place;
+
+    /// No object is mapped anywhere.
+    struct Nowhere;
+
+    impl Surroundings for Nowhere {
+        fn place(&mut self, _: u64, _: &mut Reader<'_>) -> Place {
+            Place::Unowned
+        }
+    }
 
     /// Lists and trees without an end are cut, which is noticed, and whoever looks goes on.
     #[test]
@@ -421,12 +438,12 @@ mod tests {
             for pc in pcs {
                 cursor.regs.pc = pc;
                 // A walk may ask twice.
-                registered.rule_in(&window, &cursor, &memory, &mut reader);
-                last = registered.rule_in(&window, &cursor, &memory, &mut reader);
+                registered.rule_in(&window, &cursor, (&memory, &mut Nowhere), &mut reader);
+                last = registered.rule_in(&window, &cursor, (&memory, &mut Nowhere), &mut reader);
             }
             let reads = memory.reads_made() - before;
             // What is not searched has its rule at any time, and is not counted.
-            let rules = [0, 1].map(|of| registered.rule_in(&others[of], &cursor, &memory, &mut reader));
+            let rules = [0, 1].map(|of| registered.rule_in(&others[of], &cursor, (&memory, &mut Nowhere), &mut reader));
             assert_eq!(rules.map(why), [StopReason::OpaqueWindow, StopReason::UnknownRegister].each_ref().map(Some));
             (reads, why(last), registered.searches.refused)
         };

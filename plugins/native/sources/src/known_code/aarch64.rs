@@ -37,3 +37,7 @@ pub fn not_covered(lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<(Rul
     // A stub can be interrupted, but no call returns to it.
     (lookup == pc).then(|| Rule::at_plt_stub(pc, reader)).flatten().map(|rule| (rule, Span::EMPTY))
 }
+/// No such code is recognised: return addresses come in a register.
+pub fn at_pops(_cursor: &Cursor, _reader: &mut Reader<'_>) -> Option<Rule> {
+    None
+}

@@ -20,7 +20,7 @@ pub fn of_shown<'r>(recording: &'r Recording, profile: &'r Profile) -> impl Iter
 
 /// How many stacks are whole, and what is missing or in doubt in the others.
 pub fn render(recording: &Recording, profile: &Profile, out: &mut String) {
-    let (mut total, mut complete, mut by_fp, mut unknown) = (0u64, 0u64, 0u64, 0u64);
+    let (mut total, mut complete, mut by_fp, mut doubtful, mut unknown) = (0u64, 0u64, 0u64, 0u64, 0u64);
     let mut failed: BTreeMap<String, u64> = BTreeMap::new();
     let mut own = Vec::new();
     for sample in of_shown(recording, profile) {
@@ -29,6 +29,7 @@ pub fn render(recording: &Recording, profile: &Profile, out: &mut String) {
             _ if is_complete(sample) => complete += 1,
             Some(r) if r.is_complete() => unknown += 1,
             Some(StopReason::FramePointerEnd) => by_fp += 1,
+            Some(StopReason::Doubtful) => doubtful += 1,
             _ if sample.flags & SAMPLE_APART != 0 && is_in_uu(recording, sample) => own.push(sample),
             _ => *failed.entry(stop_text(sample)).or_default() += 1,
         }
@@ -37,10 +38,12 @@ pub fn render(recording: &Recording, profile: &Profile, out: &mut String) {
     let unknown = if unknown == 0 { String::new() } else { format!(", {unknown} not known yet") };
     let in_handler = if own.is_empty() { String::new() } else { format!(", {} in uu's handler", own.len()) };
     let by_fp = if by_fp == 0 { String::new() } else { format!(", {by_fp} ended by frame pointers") };
+    let doubtful =
+        if doubtful == 0 { String::new() } else { format!(", {doubtful} doubtful (callers may be missing)") };
     let lost = recording.lost.iter().fold(0u64, |sum, lost| sum.saturating_add(lost.samples));
     let _ = writeln!(
         out,
-        "  samples    {total}: {complete} complete ({:.1} %){unknown}{by_fp}{in_handler}, {fails} failed, {lost} lost",
+        "  samples    {total}: {complete} complete ({:.1} %){unknown}{by_fp}{doubtful}{in_handler}, {fails} failed, {lost} lost",
         percent(complete, total)
     );
     for (reason, count) in failed {

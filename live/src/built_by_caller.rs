@@ -1,0 +1,154 @@
+//! The rule of an interrupted pc at a call whose frame the caller sets up: SBCL's. There a caller makes room for the
+//! frame, stores its own rbp in it, and points rbp to it; the callee's first instruction moves the return address to
+//! where a frame pointer's reader looks for it, `pop 8(%rbp)`. In between, the word there is left of an earlier call
+//! ([SBCL, `src/compiler/x86-64/call.lisp`](https://github.com/sbcl/sbcl/blob/sbcl-2.2.9/src/compiler/x86-64/call.lisp)).
+//!
+//! ```text
+//! mov %rbp, (%rsp); mov %rsp, %rbp; [mov $FDEFN, %eax]; call *%rax    in the caller
+//! jmp FUNCTION                                                        in the name's definition
+//! pop 8(%rbp)                                                         in the callee
+//! ```
+//! All of it is recognised by its bytes.
+
+use uunwind_core::cursor::Cursor;
+use uunwind_core::memory::Reader;
+use uunwind_core::rule::Rule;
+
+/// The rule, if the pc is at one of these instructions after the frame pointer has been changed. Async-signal-safe.
+#[cfg(target_arch = "x86_64")]
+pub fn rule(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Rule> {
+    use uunwind_core::call_site::through_jump;
+    use uunwind_core::regs::FP;
+    use uunwind_core::rule::{RuleKind, RA_SLOT};
+    const POP_TO_FRAME: [u8; 3] = [0x8f, 0x45, 0x08];
+    let (pc, sp) = (cursor.regs.pc, cursor.regs.sp());
+    let fp = cursor.regs.get(FP).filter(|_| cursor.exact)?;
+    let was = reader.pause(true);
+    let in_caller = fp == sp && is_at_call(pc, reader);
+    let mut code = [0; 3];
+    let in_callee = fp == sp.wrapping_add(8)
+        && (through_jump(pc, reader).is_some() || reader.read(pc, &mut code) && code == POP_TO_FRAME)
+        && reader.word(sp).is_some_and(|caller| is_after_call(caller, reader));
+    reader.pause(was);
+    if in_caller {
+        // The frame is that of the call to come. The caller's own is the one that it has stored there.
+        let kind = RuleKind::Deref;
+        return Some(Rule { kind, cfa_offset: 0, cfa_addend: 16, ..Rule::frame_pointer() });
+    }
+    let mut rule = Rule::frame_pointer();
+    *rule.slots.get_mut(RA_SLOT)? = -3;
+    in_callee.then_some(rule)
+}
+
+/// On AArch64, the return address comes in a register.
+#[cfg(target_arch = "aarch64")]
+pub fn rule(_cursor: &Cursor, _reader: &mut Reader<'_>) -> Option<Rule> {
+    None
+}
+
+/// Lengths of the instructions between the change of the frame pointer and the call: none, or `mov $FDEFN, %eax`.
+#[cfg(target_arch = "x86_64")]
+const BETWEEN: [u64; 2] = [0, 5];
+
+/// Whether the frame pointer was pointed to a frame for a callee directly before `at`: by way of rsp, or of r9, where
+/// the number of arguments varies.
+#[cfg(target_arch = "x86_64")]
+fn is_framed_before(at: u64, reader: &mut Reader<'_>) -> bool {
+    let mut code = [0; 7];
+    reader.read(at.wrapping_sub(7), &mut code)
+        && matches!(
+            code,
+            [0x48, 0x89, 0x2c, 0x24, 0x48, 0x8b, 0xec]
+                | [0x48, 0x89, 0x2c, 0x24, 0x48, 0x89, 0xe5]
+                | [_, 0x49, 0x89, 0x29, 0x49, 0x8b, 0xe9]
+                | [_, 0x49, 0x89, 0x29, 0x4c, 0x89, 0xcd]
+        )
+}
+
+/// Whether a call stands at `at`, and how many bytes it has: `call *%rax`, `call *-3(%rax)`, `call FUNCTION`.
+#[cfg(target_arch = "x86_64")]
+fn call_at(at: u64, reader: &mut Reader<'_>) -> Option<u64> {
+    let mut code = [0; 3];
+    if !reader.read(at, &mut code) {
+        return None;
+    }
+    match code {
+        [0xff, 0xd0, _] => Some(2),
+        [0xff, 0x50, 0xfd] => Some(3),
+        [0xe8, _, _] => Some(5),
+        _ => None,
+    }
+}
+
+/// Whether the pc is at such a call, or at the instruction before it.
+#[cfg(target_arch = "x86_64")]
+fn is_at_call(pc: u64, reader: &mut Reader<'_>) -> bool {
+    let is_load = reader.u8(pc) == Some(0xb8);
+    let call = if is_load { pc.wrapping_add(5) } else { pc };
+    call_at(call, reader).is_some()
+        && BETWEEN.into_iter().map(|bytes| call.wrapping_sub(bytes)).any(|at| at <= pc && is_framed_before(at, reader))
+}
+
+/// Whether a call for which the caller has set up the frame ends at a return address.
+#[cfg(target_arch = "x86_64")]
+pub fn is_after_call(caller: u64, reader: &mut Reader<'_>) -> bool {
+    let was = reader.pause(true);
+    let found = [2, 3, 5].into_iter().any(|len: u64| {
+        let call = caller.wrapping_sub(len);
+        call_at(call, reader) == Some(len)
+            && BETWEEN.into_iter().any(|bytes| is_framed_before(call.wrapping_sub(bytes), reader))
+    });
+    reader.pause(was);
+    found
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+    use uunwind_core::memory::Region;
+    use uunwind_core::regs::{Regs, RBP};
+
+    /// sub $16, %rsp; mov %rbp, (%rsp); mov %rsp, %rbp; mov $0x3000, %eax; call *%rax; nop.
+    const CALLER: [u8; 19] = [
+        0x48, 0x83, 0xec, 0x10, 0x48, 0x89, 0x2c, 0x24, 0x48, 0x8b, 0xec, 0xb8, 0x00, 0x30, 0x00, 0x00, 0xff, 0xd0,
+        0x90,
+    ];
+    const RETURNS: u64 = 0x1000 + 18;
+    const OUTER: u64 = 0x5000;
+    const STALE: u64 = 0x6000;
+
+    /// The caller of the function interrupted at `pc` with this stack pointer and frame pointer, and its rbp.
+    fn caller(pc: u64, sp: u64, fp: u64) -> Option<(u64, u64)> {
+        // jmp *(%rip); pop 8(%rbp).
+        let (jump, callee) = ([0xe9, 0xfb, 0x0f, 0x00, 0x00, 0x90], [0x8f, 0x45, 0x08, 0x90]);
+        // From 0x8000 on: the return address of the call, the callee's frame (rbp, a stale word), two words, the
+        // caller's frame (rbp, its return address).
+        let stack: Vec<u8> =
+            [RETURNS, 0x8028, STALE, 0, 0, 0x9000, OUTER].iter().flat_map(|word| word.to_le_bytes()).collect();
+        let regions = [
+            Region { address: 0x1000, bytes: &CALLER },
+            Region { address: 0x3000, bytes: &jump },
+            Region { address: 0x4000, bytes: &callee },
+            Region { address: 0x8000, bytes: &stack },
+        ];
+        let mut reader = Reader::recorded(&regions);
+        let mut cursor = Cursor { regs: Regs::new(pc, sp, fp), exact: true };
+        let rule = rule(&cursor, &mut reader)?.pack();
+        let cfa = rule.cfa(&cursor, &mut reader).expect("a CFA");
+        rule.advance(&mut cursor, cfa, &mut reader).expect("a caller");
+        Some((cursor.regs.pc, cursor.regs.get(RBP)?))
+    }
+
+    #[test]
+    fn the_stale_word_is_no_caller() {
+        // In the caller, before it has changed rbp, and after it.
+        assert_eq!(caller(0x1008, 0x8008, 0x8028), None);
+        assert_eq!(caller(0x100b, 0x8008, 0x8008), Some((OUTER, 0x9000)));
+        assert_eq!(caller(0x1010, 0x8008, 0x8008), Some((OUTER, 0x9000)));
+        // In the jump, in the callee, and after that one's first instruction.
+        assert_eq!(caller(0x3000, 0x8000, 0x8008), Some((RETURNS, 0x8028)));
+        assert_eq!(caller(0x4000, 0x8000, 0x8008), Some((RETURNS, 0x8028)));
+        assert_eq!(caller(0x4003, 0x8008, 0x8008), None);
+        assert_eq!(caller(0x4003, 0x8000, 0x8008), None);
+    }
+}
