@@ -12,9 +12,7 @@ use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::Reader;
 use uunwind_core::objects::{same_object, Answer};
-use uunwind_core::plugin::{
-    LockState, View, LOCK_UNKNOWN, LOCK_WAITING, READING_HOST, STACK_CUT, STACK_FRAMES,
-};
+use uunwind_core::plugin::{LockState, View, LOCK_UNKNOWN, LOCK_WAITING, READING_HOST, STACK_CUT, STACK_FRAMES};
 use uunwind_core::recovery::{Call, Protector};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;

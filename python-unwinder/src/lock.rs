@@ -138,7 +138,9 @@ fn waits(guest: &Guest<'_>, facts: &Facts, tstate: u64, gil: u64) -> Option<u32>
         return Some(LOCK_WAITING);
     }
     if lock.taking[0] != [0; 2] {
-        return Some(is_taking(guest, lock).map_or(LOCK_UNKNOWN, |taking| if taking { LOCK_WAITING } else { LOCK_NONE }));
+        return Some(
+            is_taking(guest, lock).map_or(LOCK_UNKNOWN, |taking| if taking { LOCK_WAITING } else { LOCK_NONE }),
+        );
     }
     let is_inside = |word: u64| word.wrapping_sub(gil) < size(lock);
     if in_call {

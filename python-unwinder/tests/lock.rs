@@ -195,7 +195,12 @@ fn where_the_code_that_waits_is_known_a_thread_waits_or_does_not() {
             ("in other code of the runtime", vec![RUNTIME_CODE; 16], false, LOCK_NONE),
             ("the same, on a stack that ends early", vec![RUNTIME_CODE; 4], true, LOCK_NONE),
             ("in code that the runtime calls", vec![ELSEWHERE, RUNTIME_CODE, ELSEWHERE], false, LOCK_NONE),
-            ("in code that was called by what it calls", vec![ELSEWHERE, RUNTIME_CODE, ELSEWHERE, waits], false, LOCK_NONE),
+            (
+                "in code that was called by what it calls",
+                vec![ELSEWHERE, RUNTIME_CODE, ELSEWHERE, waits],
+                false,
+                LOCK_NONE,
+            ),
             ("in code without the runtime", vec![ELSEWHERE; 3], false, LOCK_NONE),
             ("on a stack that ends too early", vec![ELSEWHERE; 3], true, LOCK_UNKNOWN),
         ] {

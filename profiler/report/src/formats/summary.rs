@@ -3,6 +3,7 @@
 mod facts;
 mod fatal;
 mod hints;
+mod locks;
 mod table;
 mod tree;
 mod waits;
