@@ -54,6 +54,8 @@ pub struct Profile {
     pub fatal: Vec<Box<[u32]>>,
     /// What was left out: threads that did nothing but wait in one place.
     pub idle: Idle,
+    /// Whether functions have their lines in their names.
+    pub by_line: bool,
 }
 
 /// Threads that were left out because they did nothing but wait in one place.
@@ -173,7 +175,7 @@ impl<'m, 'a> Merger<'m, 'a> {
         }
         let (stacks, entries) = merged.sorted();
         let fatal = recording.fatal.iter().map(|sample| self.stack(sample).into()).collect();
-        Profile { lines: self.list, stacks, entries, fatal, idle: Idle::default() }
+        Profile { lines: self.list, stacks, entries, fatal, ..Profile::default() }
     }
 
     /// The lines of a sample, leaf first, hide rules applied.

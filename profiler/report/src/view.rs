@@ -62,6 +62,7 @@ fn by_line(format: Format, profile: &mut Profile) {
     if !matches!(format, Format::Folded | Format::Svg | Format::Summary | Format::Speedscope | Format::Trace) {
         return;
     }
+    profile.by_line = true;
     for line in profile.lines.iter_mut().filter(|line| line.line > 0) {
         // Folded stacks have the lines of interpreted functions in any case.
         if format != Format::Folded || !line.kind.is_semantic() {
