@@ -1,5 +1,6 @@
 //! What a report shows of a recording, and how.
 
+use crate::charge::charge;
 use crate::formats::Format;
 use crate::hide::NativeFrames;
 use crate::resolve::Resolver;
@@ -19,6 +20,8 @@ pub struct View {
     pub lines: bool,
     /// Whether threads are shown that did nothing but wait in one place.
     pub idle: bool,
+    /// Whether native code is charged to the function of a language that called it.
+    pub charge: bool,
 }
 
 impl From<NativeFrames> for View {
@@ -43,6 +46,9 @@ impl View {
         let mut profile = select(recording, profile, &self.conditions);
         if had_some && profile.stacks.is_empty() {
             return Err("no sample is left by --filter, --focus and --ignore together".to_owned());
+        }
+        if self.charge {
+            profile = charge(profile);
         }
         if self.lines {
             by_line(format, &mut profile);

@@ -122,10 +122,11 @@ impl Printer<'_> {
         if parts.len() == 1 {
             return Row { name: self.place(*first), amount, lines: Vec::new() };
         }
-        let name = self.profile.lines.get(*first as usize).map_or_else(String::new, |line| match line.file.is_empty() {
-            true => line.function.clone(),
-            false => format!("{} ({})", line.function, line.file),
-        });
+        let name =
+            self.profile.lines.get(*first as usize).map_or_else(String::new, |line| match line.file.is_empty() {
+                true => line.function.clone(),
+                false => format!("{} ({})", line.function, line.file),
+            });
         let is_large = |part: &Amount| percent(part.0, amount.0) >= LINE;
         let lines = parts.iter().filter(|((_, line), (_, part))| line != "0" && is_large(part)).take(LINES);
         Row { name, amount, lines: lines.map(|((_, line), (_, part))| (format!("line {line}"), *part)).collect() }
@@ -372,7 +373,10 @@ mod tests {
         assert_eq!(rows, expected, "{text}");
         // A recursive function counts once, and so do its lines.
         let text = rendered(lines.clone(), vec![stack(&[3, 0, 0, 1], 10), stack(&[4, 1], 10)]);
-        assert!(text.contains("  100.0 %    0.20s        2    line 2\n   50.0 %    0.10s        1    line 36\n"), "{text}");
+        assert!(
+            text.contains("  100.0 %    0.20s        2    line 2\n   50.0 %    0.10s        1    line 36\n"),
+            "{text}"
+        );
         // Line by line, each has a row of its own, also one that only calls.
         for line in &mut lines {
             line.function = format!("{}:{}", line.function, line.line);
