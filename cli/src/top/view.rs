@@ -37,7 +37,7 @@ pub enum Wish {
 
 /// Keys, as the last line of the screen names them.
 const KEYS: &str =
-    "q quit  p pause  s own  t total  n name  c native code  Tab functions/threads/languages  / filter  r reset  Up Down";
+    "q quit  p pause  s own  t total  n name  c native  Tab functions/threads/languages  / filter  r reset  Up Down";
 /// Lines around the rows: two of heading, one of column names, one of keys.
 const AROUND: usize = 4;
 
@@ -162,7 +162,7 @@ impl View {
             return format!("no more tables: {}", printable(why));
         }
         let table = match self.table {
-            Table::Functions if self.native => "functions, native ones by themselves,",
+            Table::Functions if self.native => "functions and native code",
             Table::Functions => "functions",
             Table::Threads => "threads",
             Table::Languages => "languages",
