@@ -65,6 +65,8 @@ pub struct Idle {
     pub threads: BTreeSet<u32>,
     /// Weight of their samples, in periods.
     pub weight: u64,
+    /// The one stack of each.
+    pub stacks: Vec<Stack>,
 }
 
 impl Profile {

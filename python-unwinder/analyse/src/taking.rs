@@ -24,6 +24,9 @@ pub fn find(elf: &dyn Elf) -> Option<[[u64; 2]; TAKING]> {
     let (executable, rest): (Vec<Loaded>, Vec<Loaded>) = segments.into_iter().partition(|s| s.executable);
     let code: Vec<Code> = executable.iter().filter_map(|segment| Code::load(elf, segment)).collect();
     let texts = texts(elf, &rest, &code);
+    if texts.is_empty() {
+        return None;
+    }
     let functions = elf.functions();
     let holder = |place: u64| {
         let before = functions.partition_point(|f| f.span.start <= place);

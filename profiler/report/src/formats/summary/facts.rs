@@ -38,7 +38,7 @@ pub fn render(recording: &Recording, profile: &Profile, unusable: &[(u32, String
     }
     rate_and_time(recording, &mut out);
     if is_wall(recording) {
-        out.push_str(&waits::split(recording, profile));
+        out.push_str(&waits::split(recording, profile, style));
     }
     stacks(recording, profile, &mut out);
     locks::render(recording, profile, &mut out);
