@@ -51,6 +51,9 @@ pub struct Options {
     /// Distinguish frames by line where they are merged by function otherwise
     #[arg(long)]
     lines: bool,
+    /// Charge native code to the function of a language that called it, and leave its frames out
+    #[arg(long)]
+    charge: bool,
     /// Show samples of a thread, process, module, function, state or time only (below); may be repeated
     #[arg(long, value_name = "CONDITION")]
     filter: Vec<OsString>,
@@ -97,7 +100,7 @@ pub fn run(options: Options) -> Result<u8, Failure> {
         save::check_apart(output, &files)?;
     }
     let view = view(&options.by, options.lines, [&options.filter, &options.focus, &options.ignore], native_frames)?;
-    let view = View { idle: options.idle, ..view };
+    let view = View { idle: options.idle, charge: options.charge, ..view };
     let (mut recording, whole) = read(file)?;
     crate::offline::walk(&mut recording, &options.debug_dir)?;
     if !others.is_empty() && format == Format::Recording {
@@ -184,5 +187,5 @@ fn view(
     add("--filter", filter, &Condition::parse)?;
     add("--focus", focus, &|text| pattern(text).map(Condition::Focus))?;
     add("--ignore", ignore, &|text| pattern(text).map(Condition::Ignore))?;
-    Ok(View { native_frames, conditions, groups, lines, idle: false })
+    Ok(View { native_frames, conditions, groups, lines, ..View::default() })
 }

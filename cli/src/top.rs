@@ -45,8 +45,9 @@ const LAST_ROWS: usize = 15;
     override_usage = "uu top [OPTIONS] [--] PROGRAM [ARGUMENTS]\n       uu top [OPTIONS] -p PID",
     after_help = "\
 Keys: q quits, p pauses the table, s, t and n sort by own time, total time and name, Tab changes between functions,
-threads and languages, / filters by a part of the name or language, r begins the sums anew, the arrows scroll, Ctrl-Z stops
-uu and PROGRAM until they are continued (`fg`).
+threads and languages, c between native code as a part of the function of a language that called it and native
+functions by themselves, / filters by a part of the name or language, r begins the sums anew, the arrows scroll, Ctrl-Z
+stops uu and PROGRAM until they are continued (`fg`).
 OWN is time in the function itself, TOTAL includes what it calls. Shares are of the last 5 seconds, times of all.
 
 Ctrl-C ends PROGRAM as usual, q by SIGTERM. With -p, either ends uu alone. PROGRAM's output to the terminal is kept

@@ -137,9 +137,16 @@ struct uu_view {
                                overlay and step only */
     uint32_t restored;      /* to be set, step only: bit n: caller->registers[n] depends on no register of this frame
                                but those in `used`: it was read from memory, or is not known. The host sets no bit */
-    uint32_t flags;         /* UU_WANT_AWAITING, or 0 */
+    uint32_t flags;         /* UU_WANT_AWAITING + UU_STACK_CUT */
     uint32_t reserved;      /* zero */
+    const uint64_t *stack;  /* lock only: the sample's innermost native frames, leaf first: of each the address to look
+                               its function up by, the interrupted pc or the last byte of the call. Null otherwise */
+    size_t stack_len;       /* addresses in stack, at most UU_STACK_FRAMES */
 };
+
+#define UU_STACK_FRAMES 16u
+/* In view->flags, in lock: the walk could not go on after the last frame in `stack`. */
+#define UU_STACK_CUT 2u
 
 /* In view->flags: the walk takes frames with UU_AWAITING. It is the same in all walks of a recording. */
 #define UU_WANT_AWAITING 1u
@@ -393,8 +400,9 @@ struct uu_plugin {
     uint32_t (*line)(const struct uu_position *position);
     /* Signal code. After the walk of a sample, for each loaded object of the plugin's that some walk of the process has
        met: how the thread stands to the lock that the runtime in this object runs code under, one of UU_LOCK_*. The
-       view has the interrupted registers, pc and sp, the object's facts, bias and range, and thread_pointer; cfa is 0
-       and scratch null. Of the host's functions, the reads do something. */
+       view has the interrupted registers, pc and sp, the object's facts, bias and range, thread_pointer, and the
+       sample's innermost frames in `stack`; cfa is 0 and scratch null. Of the host's functions, the reads do
+       something. */
     uint32_t (*lock)(struct uu_view *view);
 };
 

@@ -22,6 +22,7 @@ use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
 use uunwind_core::walk::{walk, Exchange, Setting, EMBEDDER};
 use uunwind_live::env::{Calls, Live};
+use uunwind_live::runtime_locks::Sampled;
 use uunwind_live::state::{DUE, OBJECTS, PLUGINS, REGISTRY, SLOTS, TSD_OFFSET};
 
 /// Number of ticks of the sampling timer after which a walk is abandoned.
@@ -196,8 +197,9 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
     (request.frames_emitted, request.reused) = (outcome.frames, outcome.reused);
     request.interpreted = env.interpreted;
     request.stop = u32::from(outcome.stop.number());
+    let words = frames.get(..outcome.words).unwrap_or(&[]);
     // SAFETY: as above.
-    request.lock = unsafe { lock(request.ucontext, env, reader) };
+    request.lock = unsafe { lock(request.ucontext, (words, outcome.stop), env, reader) };
     request.result = env.result | if outcome.desync > 0 { RESULT_DESYNC } else { 0 };
 }
 
@@ -206,9 +208,15 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
 /// # Safety
 /// `ucontext` must be the kernel's.
 #[inline(never)]
-unsafe fn lock(ucontext: *const u8, env: &mut Live<'_>, reader: &mut Reader<'_>) -> u32 {
+unsafe fn lock(
+    ucontext: *const u8,
+    (words, stop): (&[u64], StopReason),
+    env: &mut Live<'_>,
+    reader: &mut Reader<'_>,
+) -> u32 {
     // SAFETY: passed on.
-    env.lock(&Cursor { regs: unsafe { Regs::from_ucontext(ucontext) }, exact: true }, reader)
+    let cursor = Cursor { regs: unsafe { Regs::from_ucontext(ucontext) }, exact: true };
+    env.lock(&Sampled::this(cursor, words, stop), reader)
 }
 
 /// Writes what the walk needs into the sampler's room. A function of its own, so that nothing of it lies on the walk's

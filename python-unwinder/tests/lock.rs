@@ -2,10 +2,10 @@
 
 mod world;
 
-use uunwind_core::plugin::{View, ABI, LOCK_HELD, LOCK_NONE, LOCK_UNKNOWN, LOCK_WAITING};
+use uunwind_core::plugin::{View, ABI, LOCK_HELD, LOCK_NONE, LOCK_UNKNOWN, LOCK_WAITING, STACK_CUT};
 use uunwind_core::regs::COUNT;
 use uunwind_python::facts::Plain;
-use uunwind_python::lock::{LOCK_ABSENT, LOCK_NOT_DESCRIBED, LOCK_RUNTIME};
+use uunwind_python::lock::{LOCK_ABSENT, LOCK_NOT_DESCRIBED, LOCK_OPTIONAL, LOCK_RUNTIME};
 use world::host::{table, Walk};
 use world::python::{
     Process, Version, ALL, BIAS, EVAL, EVAL_END, PYTHON_3_11, RUNTIME, STACK, THREAD_POINTER, TSD_OFFSET, TSTATE,
@@ -21,12 +21,19 @@ const R12: usize = 12;
 /// `FUTEX_WAIT_BITSET` and `FUTEX_WAKE`, both private and the first by the real-time clock.
 const WAIT: u64 = 9 | 128 | 256;
 const WAKE: u64 = 1 | 128;
+/// Where `take_gil` lies in the runtime, in two parts: file addresses.
+const TAKING: [[u64; 2]; 2] = [[EVAL + 0x4000, EVAL + 0x4200], [EVAL + 0x6000, EVAL + 0x6020]];
+/// Code of the runtime that is not `take_gil`'s.
+const RUNTIME_CODE: u64 = BIAS + EVAL + 0x5000;
 
 struct Thread {
     process: Process,
     registers: [u64; COUNT],
     pc: u64,
     gil: u64,
+    /// [`View::stack`], and whether the walk has not come further.
+    stack: Vec<u64>,
+    cut: bool,
 }
 
 impl Thread {
@@ -43,14 +50,28 @@ impl Thread {
             runtime_gil
         } else {
             let interpreter = process.allocate(0x1000);
-            let gil = process.allocate(208);
+            let gil = process.allocate(216);
+            // `enabled`, in a build that can do without.
+            process.memory.put32(gil, u32::from(lock.kind == LOCK_OPTIONAL));
             process.memory.put64(TSTATE + u64::from(lock.interpreter), interpreter);
             process.memory.put64(interpreter + u64::from(lock.gil), gil);
             let bit = lock.holds_mask & lock.holds_mask.wrapping_neg();
             process.memory.put32(TSTATE + u64::from(lock.holds), if holds { bit } else { !lock.holds_mask });
             gil
         };
-        Thread { process, registers: [0; COUNT], pc: ELSEWHERE, gil }
+        Thread { process, registers: [0; COUNT], pc: ELSEWHERE, gil, stack: Vec::new(), cut: false }
+    }
+
+    /// How it stands with this stack, where the code of `take_gil` is known. What an earlier call of `take_gil` has
+    /// left behind lies on its stack and in a register.
+    fn state_on(mut self, stack: &[u64], cut: bool) -> u32 {
+        let mut facts = self.process.version.facts;
+        facts.lock.taking[..2].copy_from_slice(&TAKING);
+        (self.pc, self.stack, self.cut) = (stack[0], stack.to_vec(), cut);
+        self.registers[R12] = self.gil + 80;
+        let cond = self.gil + u64::from(facts.lock.wait_start);
+        self.process.memory.put64(STACK - 0x800 + 0x140, cond);
+        self.state_with(facts.as_bytes(), THREAD_POINTER)
     }
 
     /// It is in a system call, or right after it, with these arguments.
@@ -81,6 +102,9 @@ impl Thread {
             tsd_offset: TSD_OFFSET,
             range_start: BIAS + EVAL,
             range_end: BIAS + EVAL_END,
+            stack: self.stack.as_ptr(),
+            stack_len: self.stack.len(),
+            flags: if self.cut { STACK_CUT } else { 0 },
             host: table(),
             walk: std::ptr::from_mut(&mut walk).cast(),
             ..View::new()
@@ -105,17 +129,19 @@ fn who_waits_is_recognised_by_the_address_that_it_waits_at() {
         let python = version.facts.python;
         let new = |holds| Thread::new(version, holds);
         let gil = new(false).gil;
+        // `_gil_runtime_state`, or what follows its first word.
+        let (first, whole) = (gil + u64::from(version.facts.lock.wait_start) - 32, gil);
         for (at, operation, wanted) in [
-            (gil + 32, WAIT, LOCK_WAITING),
-            (gil + 76, WAIT, LOCK_WAITING),
-            (gil + 120, WAIT, LOCK_WAITING),
+            (first + 32, WAIT, LOCK_WAITING),
+            (first + 76, WAIT, LOCK_WAITING),
+            (first + 120, WAIT, LOCK_WAITING),
             // A mutex is also locked by a thread that gives the GIL up.
-            (gil + 80, 128, LOCK_UNKNOWN),
-            (gil + 168, 128, LOCK_UNKNOWN),
+            (first + 80, 128, LOCK_UNKNOWN),
+            (first + 168, 128, LOCK_UNKNOWN),
             // It wakes another one up.
-            (gil + 32, WAKE, LOCK_UNKNOWN),
-            (gil + 208, WAIT, LOCK_NONE),
-            (gil - 8, WAIT, LOCK_NONE),
+            (first + 32, WAKE, LOCK_UNKNOWN),
+            (first + 208, WAIT, LOCK_NONE),
+            (whole - 8, WAIT, LOCK_NONE),
         ] {
             for after in [false, true] {
                 let found = new(false).in_call(after, at, operation).state();
@@ -149,6 +175,51 @@ fn between_two_rounds_of_waiting_nothing_is_said() {
         on_stack.process.memory.put64(STACK - 0x800 + 0x140, on_stack.gil + 32);
         for (thread, what) in [(in_runtime, "runtime"), (in_register, "register"), (on_stack, "stack")] {
             assert_eq!(thread.state(), LOCK_UNKNOWN, "{:x}: {what}", version.facts.python);
+        }
+    }
+}
+
+/// Threads that do not hold it, each at a place of the code.
+#[test]
+fn where_the_code_that_waits_is_known_a_thread_waits_or_does_not() {
+    let waits = BIAS + TAKING[0][0] + 0x80;
+    let in_part = BIAS + TAKING[1][1] - 1;
+    let after = BIAS + TAKING[0][1];
+    for version in ALL.into_iter().filter(|version| version.facts.lock.waits == 0) {
+        for (what, stack, cut, wanted) in [
+            ("in the function", vec![waits, RUNTIME_CODE], false, LOCK_WAITING),
+            ("in a part of it", vec![in_part, RUNTIME_CODE], false, LOCK_WAITING),
+            ("in the C library, for it", vec![ELSEWHERE, ELSEWHERE + 8, waits, RUNTIME_CODE], true, LOCK_WAITING),
+            ("in what it calls", vec![ELSEWHERE, RUNTIME_CODE, RUNTIME_CODE + 8, waits], true, LOCK_WAITING),
+            ("after it", vec![after, RUNTIME_CODE], false, LOCK_NONE),
+            ("in other code of the runtime", vec![RUNTIME_CODE; 16], false, LOCK_NONE),
+            ("the same, on a stack that ends early", vec![RUNTIME_CODE; 4], true, LOCK_NONE),
+            ("in code that the runtime calls", vec![ELSEWHERE, RUNTIME_CODE, ELSEWHERE], false, LOCK_NONE),
+            (
+                "in code that was called by what it calls",
+                vec![ELSEWHERE, RUNTIME_CODE, ELSEWHERE, waits],
+                false,
+                LOCK_NONE,
+            ),
+            ("in code without the runtime", vec![ELSEWHERE; 3], false, LOCK_NONE),
+            ("on a stack that ends too early", vec![ELSEWHERE; 3], true, LOCK_UNKNOWN),
+        ] {
+            let python = version.facts.python;
+            assert_eq!(Thread::new(version, false).state_on(&stack, cut), wanted, "{python:x}: {what}");
+            assert_eq!(Thread::new(version, true).state_on(&stack, cut), LOCK_HELD, "{python:x}: {what}");
+        }
+    }
+}
+
+#[test]
+fn a_gil_that_is_not_in_use_is_neither_held_nor_waited_for() {
+    let optional: Vec<_> = ALL.into_iter().filter(|version| version.facts.lock.kind == LOCK_OPTIONAL).collect();
+    assert_eq!(optional.len(), 3, "free-threaded builds");
+    for version in optional {
+        for holds in [false, true] {
+            let mut thread = Thread::new(version, holds);
+            thread.process.memory.put32(thread.gil, 0);
+            assert_eq!(thread.state(), LOCK_NONE, "{:x}", version.facts.python);
         }
     }
 }

@@ -122,6 +122,8 @@ fn numbers() -> Vec<(&'static str, i64)> {
         ("UU_UNTOUCHED", plugin::UNTOUCHED.into()),
         ("UU_WANT_AWAITING", plugin::WANT_AWAITING.into()),
         ("UU_AWAITING", plugin::AWAITING as i64),
+        ("UU_STACK_FRAMES", plugin::STACK_FRAMES as i64),
+        ("UU_STACK_CUT", plugin::STACK_CUT.into()),
         ("UU_LOCK_UNKNOWN", plugin::LOCK_UNKNOWN.into()),
         ("UU_LOCK_NONE", plugin::LOCK_NONE.into()),
         ("UU_LOCK_HELD", plugin::LOCK_HELD.into()),

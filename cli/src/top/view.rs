@@ -37,7 +37,7 @@ pub enum Wish {
 
 /// Keys, as the last line of the screen names them.
 const KEYS: &str =
-    "q quit  p pause  s own  t total  n name  Tab functions/threads/languages  / filter  r reset  Up Down";
+    "q quit  p pause  s own  t total  n name  c native  Tab functions/threads/languages  / filter  r reset  Up Down";
 /// Lines around the rows: two of heading, one of column names, one of keys.
 const AROUND: usize = 4;
 
@@ -50,12 +50,14 @@ pub struct View {
     /// What is shown while nothing new is.
     paused: Option<Arc<Published>>,
     first: usize,
+    /// Functions of native code have rows also where a language called them.
+    native: bool,
 }
 
 impl Default for View {
     fn default() -> View {
         let (table, order) = (Table::Functions, Order::Own);
-        View { table, order, filter: String::new(), typing: false, paused: None, first: 0 }
+        View { table, order, filter: String::new(), typing: false, paused: None, first: 0, native: false }
     }
 }
 
@@ -111,6 +113,7 @@ impl View {
             b's' => self.order = Order::Own,
             b't' => self.order = Order::Total,
             b'n' => self.order = Order::Name,
+            b'c' => self.native = !self.native,
             b'/' => self.typing = true,
             0x1b => self.filter.clear(),
             b'\t' => {
@@ -159,6 +162,7 @@ impl View {
             return format!("no more tables: {}", printable(why));
         }
         let table = match self.table {
+            Table::Functions if self.native => "functions and native code",
             Table::Functions => "functions",
             Table::Threads => "threads",
             Table::Languages => "languages",
@@ -177,7 +181,8 @@ impl View {
     fn rows<'t>(&self, shown: &'t Published) -> Vec<&'t Row> {
         let tables = &shown.tables;
         let rows = match self.table {
-            Table::Functions => &tables.functions,
+            Table::Functions if self.native => &tables.functions,
+            Table::Functions => &tables.charged,
             Table::Threads => &tables.threads,
             Table::Languages => &tables.languages,
         };
@@ -219,7 +224,7 @@ fn line(row: &Row, shown: &Published, rate: f64) -> String {
 
 /// The rows with most time, as plain text for what is left on the terminal at the end.
 pub fn plain(shown: &Published, most: usize) -> String {
-    let mut rows: Vec<&Row> = shown.tables.functions.iter().collect();
+    let mut rows: Vec<&Row> = shown.tables.charged.iter().collect();
     rows.sort_by(|a, b| (b.all.own, b.all.total, &a.name).cmp(&(a.all.own, a.all.total, &b.name)));
     let rate = f64::from(shown.rate.max(1));
     let mut text = "   OWN s  TOTAL s  LANGUAGE  FUNCTION\n".to_owned();
@@ -257,6 +262,7 @@ mod tests {
         };
         let functions = vec![row("a", "python", 1, 90), row("b", "native", 70, 70), row("c", "native", 19, 19)];
         let tables = Tables {
+            charged: vec![row("a", "python", 90, 90)],
             functions,
             threads: vec![row("main (thread 7)", "", 90, 90)],
             languages: vec![row("python", "", 1, 90)],
@@ -277,6 +283,9 @@ mod tests {
     #[test]
     fn keys_sort_filter_and_change_the_table() {
         let (now, mut view) = (published(), View::default());
+        // Native code is charged to the function that called it, until it is wanted by itself.
+        assert_eq!(names(&mut view, &now), ["a"]);
+        view.keys(b"c", &now);
         assert_eq!(names(&mut view, &now), ["b", "c", "a"]);
         assert_eq!(view.keys(b"t", &now), Wish::None);
         assert_eq!(names(&mut view, &now), ["a", "b", "c"]);
@@ -299,7 +308,7 @@ mod tests {
     #[test]
     fn a_pause_keeps_what_is_shown_and_arrows_scroll() {
         let (now, mut view) = (published(), View::default());
-        view.keys(b"p", &now);
+        view.keys(b"cp", &now);
         let later = Arc::new(Published::default());
         assert_eq!(names(&mut view, &later).len(), 3);
         assert!(view.lines(&later, (24, 80))[0].contains("[paused]"));
@@ -319,7 +328,7 @@ mod tests {
     }
 
     fn view_line() -> String {
-        View::default().lines(&published(), (24, 80))[3].clone()
+        View { native: true, ..View::default() }.lines(&published(), (24, 80))[3].clone()
     }
 
     #[test]

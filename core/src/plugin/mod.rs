@@ -35,7 +35,9 @@ pub use frame_record::FrameRecord;
 pub use language::{Language, Line, Position, LIST_LIMIT};
 pub use object_file::ObjectFile;
 pub use reading_host::READING_HOST;
-pub use view::{Caller, Host, Owner, View, AWAITING, OWNER_NONE, OWNER_OBJECT, OWNER_WINDOW, WANT_AWAITING};
+pub use view::{
+    Caller, Host, Owner, View, AWAITING, OWNER_NONE, OWNER_OBJECT, OWNER_WINDOW, STACK_CUT, STACK_FRAMES, WANT_AWAITING,
+};
 
 use crate::memory::guarded::Fixups;
 use core::ffi::c_void;
@@ -112,8 +114,8 @@ pub struct Plugin {
     pub line: Option<Line>,
     /// Signal code. Called after the walk of a sample, for each loaded object that the plugin claims and that some walk
     /// of the process has met: how the thread stands to the lock that the runtime in this object runs code under. The
-    /// view has the interrupted registers, the object's facts, bias and range, and no frame: `cfa` is 0, `scratch`
-    /// null. Of the [`Host`] functions, only `read_word`, `read` and `read_words` may be used. The answer is one of
+    /// view has the interrupted registers, the object's facts, bias and range, the sample's innermost native frames
+    /// ([`View::stack`]), and no frame of its own: `cfa` is 0, `scratch` null. Of the [`Host`] functions, only `read_word`, `read` and `read_words` may be used. The answer is one of
     /// `LOCK_*`.
     pub lock: Option<LockState>,
 }

@@ -68,11 +68,23 @@ pub struct View {
     /// Set by the plugin in `step`: bit n: `caller.registers[n]` depends on no register of this frame but those in
     /// `used`: it was read from memory, or has no known value. The host sets no bit.
     pub restored: u32,
-    /// [`WANT_AWAITING`], or 0.
+    /// A sum of [`WANT_AWAITING`] and [`STACK_CUT`].
     pub flags: u32,
     /// 0.
     pub reserved: u32,
+    /// In `lock`: the sample's innermost native frames, leaf first: of each the address to look its function up by
+    /// (process address), which is the interrupted instruction, or the last byte of the call before a return address.
+    /// Null in other calls.
+    pub stack: *const u64,
+    /// Number of addresses in `stack`, at most [`STACK_FRAMES`].
+    pub stack_len: usize,
 }
+
+/// Limit of the addresses in [`View::stack`].
+pub const STACK_FRAMES: usize = 16;
+
+/// In [`View::flags`], in `lock`: the walk could not go on after the last frame in [`View::stack`].
+pub const STACK_CUT: u32 = 2;
 
 /// In [`View::flags`]: the walk takes frames that await those of the stack, too: see [`AWAITING`].
 pub const WANT_AWAITING: u32 = 1;
@@ -113,6 +125,8 @@ impl View {
             restored: 0,
             flags: 0,
             reserved: 0,
+            stack: core::ptr::null(),
+            stack_len: 0,
         }
     }
 }

@@ -17,8 +17,9 @@ use uunwind_core::rule::{Packed, RuleKind, BY_FRAME_POINTER};
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Claimed, Env, Look, Replay};
+use uunwind_live::runtime_locks::{self, Sampled};
 use uunwind_live::skipped::{Place, Surroundings};
-use uunwind_live::{in_window, not_code, plugin_rule, runtime_locks};
+use uunwind_live::{in_window, not_code, plugin_rule};
 
 /// Compilers align functions to a multiple of this many bytes.
 const FUNCTION_ALIGNMENT: u64 = 16;
@@ -79,14 +80,14 @@ impl Remote<'_> {
     }
 
     /// How a thread stands to the locks that runtimes run code under: one of `LOCK_*`, the largest of the plugins'
-    /// answers. `thread`: its thread pointer, and where its first block of pthread-specific values lies from there.
-    pub fn lock(&mut self, cursor: &Cursor, thread: (u64, u64), reader: &mut Reader<'_>) -> u32 {
+    /// answers.
+    pub fn lock(&mut self, thread: &Sampled, reader: &mut Reader<'_>) -> u32 {
         let mut lock = LOCK_UNKNOWN;
         for (index, object) in self.objects.objects.iter().enumerate() {
             let plugin = object.facts().and_then(|facts| self.plugins.get(facts.plugin));
             let Some(function) = plugin.and_then(|plugin| plugin.lock) else { continue };
             let Some(claim) = self.claim(object, index) else { continue };
-            match runtime_locks::ask(function, &claim, cursor, thread, reader, self.protector(claim.index)) {
+            match runtime_locks::ask(function, &claim, thread, reader, self.protector(claim.index)) {
                 Ok(answer) => lock = lock.max(answer),
                 Err(reason) => self.failed(&claim, reason),
             }

@@ -14,6 +14,7 @@ use uunwind_core::frame::semantic_word;
 use uunwind_core::regs::{Regs, COUNT, SP};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{walk, Setting, DEEP_WORDS, SCRATCH};
+use uunwind_live::runtime_locks::Sampled;
 use uunwind_ring::record::{SAMPLE_DESYNC, SAMPLE_LOCK_SHIFT};
 
 /// At most this many bytes of each stack are read with one system call.
@@ -155,7 +156,8 @@ impl<'p> Walks<'p> {
         let outcome = unsafe { walk(cursor, &mut self.env, &mut reader, &mut self.room, &setting) };
         let reads = self.memory.take_reads();
         let words = self.room.get(..outcome.words).unwrap_or_default().to_vec();
-        let lock = self.env.lock(&cursor, (thread_pointer, tsd_offset), &mut reader);
+        let sampled = Sampled::new(cursor, (thread_pointer, tsd_offset), &words, outcome.stop);
+        let lock = self.env.lock(&sampled, &mut reader);
         Walked { words, stop: outcome.stop, desync: outcome.desync > 0, lock, reads }
     }
 }

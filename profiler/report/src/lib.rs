@@ -14,6 +14,7 @@
 //! This is a report room: it runs after the samples have left the process, and may allocate.
 #![forbid(unsafe_code)]
 
+pub mod charge;
 pub mod diff;
 pub mod formats;
 pub mod hide;

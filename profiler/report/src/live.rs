@@ -3,6 +3,7 @@
 //! Each part of the samples is merged once, with the names that are known by then, and added to sums. So the cost of a
 //! new table depends on what is new and on how many functions there are, not on how long the recording runs.
 
+use crate::charge::charged;
 use crate::formats::threads;
 use crate::stacks::{Kind, Line, Profile};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -43,6 +44,8 @@ pub struct Row {
 pub struct Tables {
     /// Functions; a recursive one counts once in a stack.
     pub functions: Vec<Row>,
+    /// The same, with native code charged to the function of a language that called it.
+    pub charged: Vec<Row>,
     /// Threads, by name and id.
     pub threads: Vec<Row>,
     /// Languages; one counts once in a stack.
@@ -60,6 +63,8 @@ type Function = (String, String);
 #[derive(Default)]
 struct Sums {
     functions: HashMap<Function, Cost>,
+    /// See [`Tables::charged`].
+    charged: HashMap<Function, Cost>,
     /// By index in the recording.
     threads: HashMap<u32, Cost>,
     languages: HashMap<String, Cost>,
@@ -107,6 +112,7 @@ impl Live {
         };
         Tables {
             functions: rows(&self.all.functions, &recent.functions, |function| Some(function.clone())),
+            charged: rows(&self.all.charged, &recent.charged, |function| Some(function.clone())),
             threads: rows(&self.all.threads, &recent.threads, thread),
             languages: rows(&self.all.languages, &recent.languages, |name| Some((name.clone(), String::new()))),
             weight: self.all.weight,
@@ -139,6 +145,13 @@ impl Sums {
             sums.weight += weight;
             sums.threads.entry(stack.thread).or_default().add(whole);
             met.clear();
+            for (depth, line) in charged(&profile.lines, &stack.lines).enumerate() {
+                let Some(function) = functions.get(line as usize) else { continue };
+                let own = if depth == 0 { weight } else { 0 };
+                let total = if met.insert(function) { weight } else { 0 };
+                sums.charged.entry(function.clone()).or_default().add(Cost { own, total });
+            }
+            met.clear();
             spoken.clear();
             for (depth, line) in stack.lines.iter().enumerate() {
                 let Some(function) = functions.get(*line as usize) else { continue };
@@ -162,6 +175,7 @@ impl Sums {
             });
         }
         add(&mut self.functions, &other.functions);
+        add(&mut self.charged, &other.charged);
         add(&mut self.threads, &other.threads);
         add(&mut self.languages, &other.languages);
         self.weight += other.weight;
@@ -213,6 +227,9 @@ mod tests {
         assert_eq!(find(&tables.functions, "leaf").all, Cost { own: 8, total: 8 });
         assert_eq!(find(&tables.functions, "twice").all, Cost { own: 1, total: 6 }, "a recursive function counts once");
         assert_eq!(find(&tables.languages, "native").all, Cost { own: 8, total: 8 });
+        // `leaf` called by `twice` is its time; where nothing of a language is in the stack, it has its own.
+        assert_eq!(find(&tables.charged, "leaf").all, Cost { own: 3, total: 3 });
+        assert_eq!(find(&tables.charged, "twice").all, Cost { own: 6, total: 6 });
         assert_eq!(find(&tables.threads, "main (thread 7)").all.own, 8);
         assert_eq!(find(&tables.threads, "? (thread 8)").all.own, 1);
         live.add(&profile(&[]));

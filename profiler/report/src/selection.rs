@@ -157,7 +157,8 @@ pub fn without_idle(profile: Profile) -> Profile {
         return profile;
     }
     let weight = idle.iter().fold(0u64, |sum, stack| sum.saturating_add(stack.weight));
-    let idle = Idle { threads: idle.iter().map(|stack| stack.thread).collect(), weight };
+    let stacks = idle.iter().map(|stack| (*stack).clone()).collect();
+    let idle = Idle { threads: idle.iter().map(|stack| stack.thread).collect(), weight, stacks };
     let kept: Vec<bool> = profile.stacks.iter().map(|stack| !is_idle(stack)).collect();
     Profile { idle, ..keep(profile, &kept, |_| true) }
 }

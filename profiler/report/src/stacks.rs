@@ -53,6 +53,8 @@ pub struct Profile {
     pub fatal: Vec<Box<[u32]>>,
     /// What was left out: threads that did nothing but wait in one place.
     pub idle: Idle,
+    /// Whether functions have their lines in their names.
+    pub by_line: bool,
 }
 
 /// Threads that were left out because they did nothing but wait in one place.
@@ -62,6 +64,8 @@ pub struct Idle {
     pub threads: BTreeSet<u32>,
     /// Weight of their samples, in periods.
     pub weight: u64,
+    /// The one stack of each.
+    pub stacks: Vec<Stack>,
 }
 
 impl Profile {
@@ -178,7 +182,7 @@ impl<'m, 'a> Merger<'m, 'a> {
         }
         let (stacks, entries) = merged.sorted();
         let fatal = recording.fatal.iter().map(|sample| self.stack(sample).into()).collect();
-        Profile { lines: self.list, stacks, entries, fatal, idle: Idle::default() }
+        Profile { lines: self.list, stacks, entries, fatal, ..Profile::default() }
     }
 
     /// The lines of a sample, leaf first, hide rules applied.

@@ -1,5 +1,6 @@
 //! What a report shows of a recording, and how.
 
+use crate::charge::charge;
 use crate::formats::Format;
 use crate::hide::NativeFrames;
 use crate::resolve::Resolver;
@@ -19,6 +20,8 @@ pub struct View {
     pub lines: bool,
     /// Whether threads are shown that did nothing but wait in one place.
     pub idle: bool,
+    /// Whether native code is charged to the function of a language that called it.
+    pub charge: bool,
 }
 
 impl From<NativeFrames> for View {
@@ -40,6 +43,9 @@ impl View {
         // Before anything is selected: of a thread that has run, the waits alone may be wanted.
         let profile = if self.idle { profile } else { without_idle(profile) };
         let mut profile = select(recording, profile, &self.conditions)?;
+        if self.charge {
+            profile = charge(profile);
+        }
         if self.lines {
             by_line(format, &mut profile);
         }
@@ -58,6 +64,7 @@ fn by_line(format: Format, profile: &mut Profile) {
     if !matches!(format, Format::Folded | Format::Svg | Format::Summary | Format::Speedscope | Format::Trace) {
         return;
     }
+    profile.by_line = true;
     for line in profile.lines.iter_mut().filter(|line| line.line > 0) {
         // Folded stacks have the lines of interpreted functions in any case.
         if format != Format::Folded || !line.kind.is_semantic() {

@@ -12,6 +12,7 @@ use uunwind_recording::{CodeLine, Name, Node, Recording, Sample, Start};
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
 use uunwind_report::view::View;
+use uunwind_ring::record::{SAMPLE_APART, SAMPLE_FACTS_PENDING, SAMPLE_NO_PLUGINS};
 use uunwind_ring::FLAG_WALL;
 
 fn read() -> Recording {
@@ -107,8 +108,26 @@ fn holders_of_the_lock_can_be_shown_alone() {
         let text = render(Format::Summary, recording, NativeFrames::Hide).expect("text");
         String::from_utf8(text).expect("UTF-8")
     };
-    let shares = "held in 50.0 % of the CPU time, waited for in 25.0 %, neither in 0.0 %; unknown in 25.0 %";
+    let shares = "held in 50.0 % of the CPU time, waited for in 25.0 %, neither in 0.0 %. Waiting";
     assert!(summary(&all).contains(shares), "{}", summary(&all));
+    // The reason follows, once.
+    for (flag, at, reason) in [
+        (0, u64::MAX, "samples in which the interpreter's memory could not be read"),
+        (0, 0, "samples before their process ran an interpreter"),
+        (SAMPLE_FACTS_PENDING, 0, "samples before the interpreter's file was analysed"),
+        (SAMPLE_NO_PLUGINS, 0, "samples without plugins"),
+        (SAMPLE_APART, 0, "samples that the kernel took"),
+    ] {
+        let mut unknown = all.clone();
+        (unknown.samples[3].flags, unknown.samples[3].time) = (flag, at);
+        unknown.samples[3].thread = unknown.samples[0].thread;
+        let text = summary(&unknown);
+        assert!(text.contains(&format!("\n             not known in 25.0 %: {reason}")), "{text}");
+        assert_eq!(text.matches("25.0 %: ").count(), 1, "{text}");
+    }
+    let mut known = all.clone();
+    known.samples.truncate(3);
+    assert!(!summary(&known).contains("not known in"), "{}", summary(&known));
     let text = render(Format::Samples, &all, NativeFrames::Show).expect("text");
     let text = String::from_utf8(text).expect("UTF-8");
     let locks: Vec<_> = text.lines().filter_map(|line| line.rsplit_once(" lock ")).map(|(_, lock)| lock).collect();
@@ -157,11 +176,14 @@ fn shares_of_the_lock_are_of_the_time_that_is_named() {
     let mut early = some.clone();
     early.starts = vec![Start { thread: 1, time: 12, weight: 20 }];
     let text = line(&summary(&early, false), "  GIL");
-    assert!(text.contains("held in 25.0 % of the CPU time") && text.contains("unknown in 50.0 %"), "{text}");
+    assert!(text.contains("held in 25.0 % of the CPU time"), "{text}");
+    let why = "not known in 50.0 %: threads and processes that ended without a sample\n";
+    assert!(summary(&early, false).contains(why), "{}", summary(&early, false));
 
     early.samples[2..].iter_mut().for_each(|sample| sample.kind = 1);
     let text = line(&summary(&early, false), "  GIL");
-    assert!(text.contains("held in 33.3 % of the CPU time") && text.contains("unknown in 66.7 %"), "{text}");
+    assert!(text.contains("held in 33.3 % of the CPU time"), "{text}");
+    assert!(summary(&early, false).contains("not known in 66.7 %"), "{}", summary(&early, false));
     early.samples.iter_mut().for_each(|sample| sample.kind = 1);
     let text = line(&summary(&early, false), "  GIL");
     assert!(text.contains("held in 50.0 % of the samples") && text.contains("neither in 50.0 %"), "{text}");

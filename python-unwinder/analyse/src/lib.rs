@@ -10,7 +10,7 @@
 //! - `debug_offsets`: from 3.13 on, files contain their offsets, and these take precedence;
 //! - `half`: what reports must know of Python;
 //! - `compiled`: functions that were compiled by Cython, mypyc or Nuitka;
-//! - `lock`: where the GIL is;
+//! - `lock`, `taking`: where the GIL is, and the code that waits for it;
 //! - `asyncio`: where asyncio's tasks are;
 //! - `thread_names`, `objects`: what Python calls the threads of a process, read from its memory;
 //! - `tss`, `tls`: the place of a thread's state, which no table in the file holds, from machine code.
@@ -24,6 +24,7 @@ mod debug_offsets;
 mod half;
 mod lock;
 mod objects;
+mod taking;
 mod thread_names;
 mod tls;
 mod tss;
@@ -37,6 +38,7 @@ pub use half::Python;
 use uunwind_elf::Elf;
 pub use uunwind_python::facts::Facts;
 use uunwind_python::facts::{Plain, CHAIN_FRAME_OBJECT};
+use uunwind_python::lock::LOCK_NOT_DESCRIBED;
 pub use uunwind_python::NAME;
 pub use version::Version;
 use versions::State;
@@ -99,6 +101,9 @@ fn facts(elf: &dyn Elf) -> Result<Option<Facts>, String> {
         debug_offsets::apply(elf, version, words, &mut facts)?;
         lock::check(elf, version, words, &mut facts);
         asyncio::find(elf, words, &mut facts);
+    }
+    if facts.lock.waits == 0 && facts.lock.kind != LOCK_NOT_DESCRIBED {
+        facts.lock.taking = taking::find(elf).unwrap_or_default();
     }
     match minor.state {
         State::Key => tss::check(elf, version, &facts)?,

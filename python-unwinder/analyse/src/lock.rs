@@ -5,7 +5,7 @@ use crate::debug_offsets::Words;
 use crate::version::Version;
 use uunwind_elf::Elf;
 use uunwind_python::facts::{Facts, OBJECT_HEADER_FREE_THREADED};
-use uunwind_python::lock::LOCK_NOT_DESCRIBED;
+use uunwind_python::lock::{LOCK_NOT_DESCRIBED, LOCK_OPTIONAL};
 
 /// First word of the group `interpreter_state`; the word `ceval_gil` of 3.13, and from 3.14 on (`threads_main` came
 /// before it).
@@ -17,11 +17,21 @@ const INTERP: usize = 3;
 const HOLDS_3_15: usize = 12;
 const REQUESTED_3_15: usize = 13;
 
-/// Takes what the table has about the GIL. Nothing is said about that of free-threaded builds: whether it is in use is
-/// decided at run time.
+/// In free-threaded builds `enabled` precedes all else in `_gil_runtime_state`
+/// (<https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_gil.h>).
+const ENABLED: u32 = 8;
+
+/// Takes what the table has about the GIL.
 pub fn check(elf: &dyn Elf, version: Version, words: &Words, facts: &mut Facts) {
-    if facts.object_header == OBJECT_HEADER_FREE_THREADED || take(elf, version, words, facts).is_none() {
+    if take(elf, version, words, facts).is_none() {
         facts.lock.kind = LOCK_NOT_DESCRIBED;
+        return;
+    }
+    if facts.object_header == OBJECT_HEADER_FREE_THREADED {
+        facts.lock.kind = LOCK_OPTIONAL;
+        for offset in [&mut facts.lock.wait_start, &mut facts.lock.wait_switch, &mut facts.lock.wait_end] {
+            *offset += ENABLED;
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use uunwind_python::facts::{
     Facts, CHAIN_CFRAME, CHAIN_CFRAME_SHIM, CHAIN_SHIM, FACTS_VERSION, OBJECT_HEADER, OBJECT_HEADER_FREE_THREADED,
     STATE_KEY, STATE_TLS, TABLE_PYTHON_311,
 };
-use uunwind_python::lock::{LockFacts, LOCK_RUNTIME, LOCK_THREAD};
+use uunwind_python::lock::{LockFacts, LOCK_OPTIONAL, LOCK_RUNTIME, LOCK_THREAD, TAKING};
 
 pub const BIAS: u64 = 0x7f00_0000_0000;
 pub const RUNTIME: u64 = 0x50_0000;
@@ -104,6 +104,7 @@ const V311: Facts = Facts {
         wait_switch: 120,
         wait_end: 168,
         padding: 0,
+        taking: [[0; 2]; TAKING],
     },
     asyncio: AsyncFacts::NOT_DESCRIBED,
 };
@@ -225,11 +226,17 @@ pub static PYTHON_3_13T: Version = Version {
         text_ascii: 56,
         text_compact: 72,
         object_header: OBJECT_HEADER_FREE_THREADED,
+        lock: optional(PYTHON_3_13.facts.lock),
         ..PYTHON_3_13.facts
     },
 };
 pub static PYTHON_3_14T: Version = Version { facts: with_copies(PYTHON_3_14.facts) };
 pub static PYTHON_3_15T: Version = Version { facts: with_copies(PYTHON_3_15.facts) };
+
+/// `_gil_runtime_state.enabled` precedes the rest.
+const fn optional(lock: LockFacts) -> LockFacts {
+    LockFacts { kind: LOCK_OPTIONAL, wait_start: 40, wait_switch: 128, wait_end: 176, ..lock }
+}
 
 const fn with_copies(facts: Facts) -> Facts {
     let free = PYTHON_3_13T.facts;
@@ -246,6 +253,7 @@ const fn with_copies(facts: Facts) -> Facts {
         text_ascii: free.text_ascii,
         text_compact: free.text_compact,
         object_header: free.object_header,
+        lock: optional(facts.lock),
         asyncio: AsyncFacts::NOT_DESCRIBED,
         ..facts
     }

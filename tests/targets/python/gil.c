@@ -29,18 +29,25 @@ static int says(const char *file, const char *wanted) {
     return found;
 }
 
-/* To be called with the GIL held: signals the thread that waits for it, each time once it is in futex(2). */
-void sample_waiter(int times) {
+static void sample(void) {
+    syscall(SYS_tgkill, getpid(), atomic_load(&waiter), SIGPROF);
+    while (!says("status", "SigPnd:\t0000000000000000")) {
+    }
+}
+
+/* To be called with the GIL held: signals the thread that waits for it, some times once it is in futex(2), then one
+   signal upon the other, so that it hardly comes back into the call. In one call: between two, the GIL may be given up. */
+void sample_waiter(int in_call, int anywhere) {
     char futex[16];
     snprintf(futex, sizeof futex, "%d ", (int)SYS_futex);
     atomic_store(&is_held, 1);
     while (atomic_load(&waiter) == 0) {
     }
-    for (int n = 0; n < times; n++) {
+    for (int n = 0; n < in_call; n++) {
         while (!says("syscall", futex)) {
         }
-        syscall(SYS_tgkill, getpid(), atomic_load(&waiter), SIGPROF);
-        while (!says("status", "SigPnd:\t0000000000000000")) {
-        }
+        sample();
     }
+    for (int n = 0; n < anywhere; n++)
+        sample();
 }

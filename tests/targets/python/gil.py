@@ -29,5 +29,5 @@ for _ in range(10):
 released.native_thread_cap()
 thread = threading.Thread(target=waiting)
 thread.start()
-gil.sample_waiter(20)
+gil.sample_waiter(20, 200)
 thread.join()

@@ -101,6 +101,15 @@ impl<'v> Guest<'v> {
         unsafe { core::slice::from_raw_parts(self.view.facts, self.view.facts_len) }
     }
 
+    /// In `lock`: the addresses to look up the functions of the sample's innermost native frames by, leaf first.
+    pub fn stack(&self) -> &'v [u64] {
+        if self.view.stack.is_null() {
+            return &[];
+        }
+        // SAFETY: the host's `stack_len` addresses, which do not change during the call.
+        unsafe { core::slice::from_raw_parts(self.view.stack, self.view.stack_len) }
+    }
+
     /// Does the process address lie inside the current native frame, between its stack pointer and its CFA?
     #[inline]
     pub fn inside(&self, address: u64) -> bool {

@@ -140,7 +140,12 @@ impl Link {
             facts: self.sent(number, is_new),
             has_scratch: !view.scratch.is_null(),
         };
-        self.send(&message::encode_call(&head, view, &caller), &spent)?;
+        let stack = match view.stack.is_null() {
+            true => &[][..],
+            // SAFETY: as the walk has filled them in.
+            false => unsafe { std::slice::from_raw_parts(view.stack, view.stack_len) },
+        };
+        self.send(&message::encode_call(&head, view, stack, &caller), &spent)?;
         for served in 1..=REQUESTS {
             let body = self.receive(|link| link.check(&spent))?;
             if served % LOOK == 0 {

@@ -6,7 +6,7 @@
 use super::description::SentDescription;
 use crate::wire::{put, Parts};
 use uunwind_core::memory::paged::PAGE;
-use uunwind_core::plugin::{CRule, Caller, Owner, Plugin, View};
+use uunwind_core::plugin::{CRule, Caller, Owner, Plugin, View, STACK_FRAMES};
 use uunwind_core::regs::COUNT;
 
 /// At most this number of frames is emitted by one message.
@@ -95,8 +95,8 @@ pub struct Head<'f> {
     pub has_scratch: bool,
 }
 
-/// Encodes a call. `caller`: what a step fills.
-pub fn encode_call(head: &Head<'_>, view: &View, caller: &Caller) -> Vec<u8> {
+/// Encodes a call. `stack`: the view's, at most [`STACK_FRAMES`] addresses; `caller`: what a step fills.
+pub fn encode_call(head: &Head<'_>, view: &View, stack: &[u64], caller: &Caller) -> Vec<u8> {
     let mut out = head.call.to_le_bytes().to_vec();
     out.extend(head.walk.to_le_bytes());
     out.push(head.function as u8);
@@ -112,12 +112,26 @@ pub fn encode_call(head: &Head<'_>, view: &View, caller: &Caller) -> Vec<u8> {
     for number in [view.exact, view.known, view.plugin, view.flags] {
         out.extend(number.to_le_bytes());
     }
+    out.extend((stack.len() as u32).to_le_bytes());
+    out.extend(stack.iter().flat_map(|address| address.to_le_bytes()));
     put_caller(&mut out, caller);
     out
 }
 
-/// Decodes a call, but for the pointers of its view. `None`: it is malformed.
-pub fn decode_call(body: &[u8]) -> Option<(Head<'_>, View, Caller)> {
+/// A call as it arrives.
+pub struct Sent<'f> {
+    /// What is called, and where.
+    pub head: Head<'f>,
+    /// The view, without its pointers.
+    pub view: View,
+    /// [`View::stack`].
+    pub stack: Vec<u64>,
+    /// The caller's frame, which a step fills.
+    pub caller: Caller,
+}
+
+/// Decodes a call. `None`: it is malformed.
+pub fn decode_call(body: &[u8]) -> Option<Sent<'_>> {
     let mut parts = Parts(body);
     let (call, walk, [function]) = (parts.u32()?, parts.u64()?, parts.number()?);
     let function = *Function::ALL.get(usize::from(function))?;
@@ -145,9 +159,11 @@ pub fn decode_call(body: &[u8]) -> Option<(Head<'_>, View, Caller)> {
     for number in [&mut view.exact, &mut view.known, &mut view.plugin, &mut view.flags] {
         *number = parts.u32()?;
     }
+    let frames = parts.count(8).filter(|count| *count <= STACK_FRAMES)?;
+    let stack = (0..frames).map(|_| parts.u64()).collect::<Option<Vec<u64>>>()?;
     let caller = caller(&mut parts)?;
     parts.end()?;
-    Some((Head { call, walk, function, facts, has_scratch: has_scratch != 0 }, view, caller))
+    Some(Sent { head: Head { call, walk, function, facts, has_scratch: has_scratch != 0 }, view, stack, caller })
 }
 
 fn put_facts(out: &mut Vec<u8>, facts: SentFacts<'_>) {
@@ -383,12 +399,15 @@ mod tests {
         for function in Function::ALL {
             let head = Head { call: 7, walk: 9, function, facts, has_scratch: true };
             let view = View { pc: 1, sp: 2, cfa: 3, generation: 4, known: 5, flags: 1, exact: 1, ..View::new() };
-            let body = encode_call(&head, &view, &a_caller());
-            let (decoded, as_sent, caller) = decode_call(&body).expect("whole");
-            assert_eq!((decoded, caller), (head, a_caller()));
+            let stack = [0x1000, 0x2000];
+            let body = encode_call(&head, &view, &stack, &a_caller());
+            let Sent { head: decoded, view: as_sent, stack: frames, caller } = decode_call(&body).expect("whole");
+            assert_eq!((decoded, caller, &frames[..]), (head, a_caller(), &stack[..]));
             let words = |view: &View| ([view.pc, view.sp, view.cfa, view.generation], view.known, view.exact);
             assert_eq!(words(&as_sent), words(&view));
             assert!((0..body.len()).all(|cut| decode_call(&body[..cut]).is_none()));
+            let long = encode_call(&head, &view, &[0; STACK_FRAMES + 1], &a_caller());
+            assert!(decode_call(&long).is_none(), "more frames than a view has");
         }
         let owner = Owner { start: 1, end: 2, bias: 3, generation: 4, kind: 1, plugin: 2, ..Owner::NONE };
         assert_eq!(decode_owner(&encode_owner(&owner, facts)), Some((owner, facts)));

@@ -2,7 +2,7 @@
 //! that it is sent. Whatever the plugin does happens here.
 
 use super::host::{Walk, HOST};
-use super::message::{self, Answer, Function, Head, Hello};
+use super::message::{self, Answer, Function, Hello, Sent};
 use super::{filter, message::Request};
 use crate::open::open;
 use crate::serve::restrict;
@@ -12,7 +12,7 @@ use rustix::stdio::dup2_stdout;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use uunwind_core::plugin::{negotiate, CRule, Caller, Plugin, View, SCRATCH_BYTES};
+use uunwind_core::plugin::{negotiate, CRule, Plugin, SCRATCH_BYTES};
 use uunwind_core::recovery::{self, Call, Recovery};
 
 /// Scratch memory, aligned as plugins expect it.
@@ -39,27 +39,22 @@ pub fn serve(path: &Path) {
     let mut scratch = Scratch([0; SCRATCH_BYTES]);
     let mut current = 0;
     while let Some(message) = walk.receive() {
-        let Some((head, view, caller)) = message::decode_call(&message) else { return };
-        if current != head.walk {
-            (current, scratch) = (head.walk, Scratch([0; SCRATCH_BYTES]));
+        let Some(sent) = message::decode_call(&message) else { return };
+        let (number, of) = (sent.head.call, sent.head.walk);
+        if current != of {
+            (current, scratch) = (of, Scratch([0; SCRATCH_BYTES]));
             walk.forget();
         }
-        let Some(answer) = call(&table, &head, view, caller, &mut walk, &mut scratch) else { return };
-        if walk.send(&Request::Answer(Box::new(answer)).encode(head.call)).is_none() {
+        let Some(answer) = call(&table, sent, &mut walk, &mut scratch) else { return };
+        if walk.send(&Request::Answer(Box::new(answer)).encode(number)).is_none() {
             return;
         }
     }
 }
 
 /// Makes one call. `None`: the table has no such function, or the facts are not there.
-fn call(
-    table: &Plugin,
-    head: &Head<'_>,
-    mut view: View,
-    mut caller: Caller,
-    walk: &mut Walk,
-    scratch: &mut Scratch,
-) -> Option<Answer> {
+fn call(table: &Plugin, sent: Sent<'_>, walk: &mut Walk, scratch: &mut Scratch) -> Option<Answer> {
+    let Sent { head, mut view, stack, mut caller } = sent;
     (view.facts, view.facts_len) = walk.facts(head.facts)?;
     let mut rule = CRule::simple(0, 0);
     if head.has_scratch {
@@ -67,6 +62,9 @@ fn call(
     }
     if head.function == Function::Step {
         view.caller = &raw mut caller;
+    }
+    if !stack.is_empty() {
+        (view.stack, view.stack_len) = (stack.as_ptr(), stack.len());
     }
     walk.begin(head.call);
     view.host = &HOST;

@@ -1,7 +1,8 @@
 //! Gives user stacks that the kernel has taken later to the samples that wait for them.
 //!
 //! A sample that ends in a cookie gets the stack with the same cookie of the same thread. Several samples of one stay
-//! in the kernel have one cookie. A cookie is never used twice for one thread
+//! in the kernel have one cookie, also those that it takes after the stack, on the rest of its way back to user mode:
+//! for these no other stack comes. A cookie is never used twice for one thread
 //! ([kernel/unwind/deferred.c](https://github.com/torvalds/linux/blob/v6.17/kernel/unwind/deferred.c)), and stacks come
 //! in the order of the cookies, so a stack with another cookie means that the one that was waited for is lost.
 
@@ -10,6 +11,8 @@ use std::collections::{HashMap, VecDeque};
 
 /// Samples that may wait at once; beyond it, the oldest is let go without its stack.
 const WAITING: usize = 65_536;
+/// Threads whose last stack is kept; before one more, all are let go.
+const KEPT: usize = 4096;
 
 /// The samples that wait.
 #[derive(Default)]
@@ -20,6 +23,8 @@ pub struct Merge {
     first: u64,
     /// By thread: numbers of its places.
     threads: HashMap<u32, Vec<u64>>,
+    /// By thread: its last stack. The cookie says whether a later sample belongs to it.
+    last: HashMap<u32, DeferredStack>,
     /// Samples whose stack never came.
     pub missing: u64,
     /// Stacks that no sample waited for.
@@ -27,10 +32,13 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// Takes a sample. Gives out those that are complete, or will not become so: this one, if it waits for nothing; the
-    /// oldest, if too many wait.
-    pub fn sample(&mut self, sample: KernelSample, mut out: impl FnMut(KernelSample)) {
-        if sample.cookie.is_none() {
+    /// Takes a sample. Gives out those that are complete, or will not become so: this one, if it waits for nothing, or its
+    /// stack has come; the oldest, if too many wait.
+    pub fn sample(&mut self, mut sample: KernelSample, mut out: impl FnMut(KernelSample)) {
+        let Some(cookie) = sample.cookie else { return out(sample) };
+        if let Some(stack) = self.last.get(&sample.tid).filter(|stack| stack.cookie == cookie) {
+            sample.user.clone_from(&stack.user);
+            sample.cookie = None;
             return out(sample);
         }
         let number = self.first + self.waiting.len() as u64;
@@ -60,6 +68,10 @@ impl Merge {
             out(sample);
         }
         self.unclaimed += u64::from(!claimed);
+        if self.last.len() >= KEPT && !self.last.contains_key(&stack.tid) {
+            self.last.clear();
+        }
+        self.last.insert(stack.tid, stack.clone());
         self.trim();
     }
 
@@ -143,6 +155,26 @@ mod tests {
         // A second stack under the same cookie is given to nobody.
         assert_eq!(given(|out| merge.stack(&stack(1, 5), out)), []);
         assert_eq!((merge.missing, merge.unclaimed), (1, 1));
+    }
+
+    #[test]
+    fn a_sample_after_its_stack_has_it_and_another_thread_of_that_number_has_not() {
+        let mut merge = Merge::default();
+        merge.sample(sample(1, 3, 10), |_| unreachable!());
+        assert_eq!(given(|out| merge.stack(&stack(1, 3), out)), [(10, vec![48])]);
+        assert_eq!(given(|out| merge.sample(sample(1, 3, 11), out)), [(11, vec![48])]);
+        assert_eq!(given(|out| merge.sample(sample(2, 3, 12), out)), []);
+        assert_eq!(given(|out| merge.sample(sample(1, 5, 13), out)), []);
+        assert_eq!(given(|out| merge.finish(out)), [(12, vec![]), (13, vec![])]);
+    }
+
+    #[test]
+    fn the_number_of_kept_stacks_is_limited() {
+        let mut merge = Merge::default();
+        for tid in 0..3 * KEPT as u32 {
+            merge.stack(&stack(tid, 3), |_| unreachable!());
+            assert!(merge.last.len() <= KEPT);
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod facts;
 mod fatal;
 mod hints;
+mod locks;
 mod samples;
 mod table;
 mod tree;

@@ -5,7 +5,7 @@ use crate::objects::{Instances, Modules, Objects};
 use std::mem::size_of;
 use uunwind_python::awaiting::AsyncFacts;
 use uunwind_python::facts::{Facts, CHAIN_CFRAME, FACTS_VERSION, OBJECT_HEADER, STATE_KEY, TABLE_PYTHON_311};
-use uunwind_python::lock::{LockFacts, LOCK_RUNTIME};
+use uunwind_python::lock::{LockFacts, LOCK_RUNTIME, TAKING};
 
 pub const MINOR: Minor =
     Minor { number: (3, 11), layout: LAYOUT, words: None, state: State::Key, objects: OBJECTS, refused: &[TRACE_REFS] };
@@ -26,6 +26,7 @@ pub const LOCK: LockFacts = LockFacts {
     wait_switch: 120,
     wait_end: 168,
     padding: 0,
+    taking: [[0; 2]; TAKING],
 };
 
 /// From the headers of 3.11.2 and 3.11.7.

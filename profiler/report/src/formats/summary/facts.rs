@@ -1,13 +1,13 @@
 //! The head of the summary: rate, CPU time, stacks, losses, notes.
 
 use super::samples::{of_shown, render as stacks};
-use super::{counted, percent, waits, Style};
+use super::{counted, locks, percent, waits, Style};
 use crate::formats::is_wall;
 use crate::stacks::Profile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use uunwind_core::frame::{frames, Frame};
-use uunwind_recording::{Counters, EndCause, Lock, Recording, Sample, FROM_OUTSIDE, NOT_RECORDED};
+use uunwind_recording::{Counters, EndCause, Recording, Sample, FROM_OUTSIDE, NOT_RECORDED};
 use uunwind_ring::layout::BLOCKS;
 use uunwind_ring::record::SampleKind;
 use uunwind_ring::{FLAG_AWAITING, FLAG_EVENTS, FLAG_KERNEL, FLAG_NO_REPLAY, FLAG_USER_MODE};
@@ -35,10 +35,10 @@ pub fn render(recording: &Recording, profile: &Profile, unusable: &[(u32, String
     }
     rate_and_time(recording, &mut out);
     if is_wall(recording) {
-        out.push_str(&waits::split(recording, profile));
+        out.push_str(&waits::split(recording, profile, style));
     }
     stacks(recording, profile, &mut out);
-    locks(recording, profile, &mut out);
+    locks::render(recording, profile, &mut out);
     awaiting(recording, &mut out);
     losses(recording, style, &mut out);
     processes(recording, style, &mut out);
@@ -168,49 +168,6 @@ fn threads(count: u64) -> String {
     format!("{count} {}", if count == 1 { "thread" } else { "threads" })
 }
 
-/// How the threads stood to the lock of their runtime.
-fn locks(recording: &Recording, profile: &Profile, out: &mut String) {
-    let left_out = recording.left_out;
-    if left_out.samples > 0 {
-        let all = left_out.samples.saturating_add(recording.samples.len() as u64);
-        let _ = writeln!(
-            out,
-            "  shown      the samples of threads that held the GIL: {} of {all} (--gil)",
-            recording.samples.len()
-        );
-        if let Some(why) = recording.without_holders() {
-            // In perf, -g asks for whole stacks.
-            let _ = writeln!(out, "             {why}; leave -g (--gil) out to see everything");
-        }
-        return;
-    }
-    // A sample that a thread requested stands for no time. Where all are such ones, they are counted themselves.
-    let is_timed = |sample: &&Sample| sample.kind != SampleKind::Explicit.number();
-    let only_requested = !of_shown(recording, profile).any(|sample| is_timed(&sample));
-    let mut weights = [0u64; Lock::ALL.len()];
-    for sample in of_shown(recording, profile).filter(|sample| only_requested || is_timed(sample)) {
-        if let Some(weight) = weights.get_mut(sample.lock() as usize) {
-            *weight = weight.saturating_add(u64::from(sample.weight.max(1)));
-        }
-    }
-    if weights[1..].iter().all(|weight| *weight == 0) {
-        return;
-    }
-    // Nobody looked at threads and processes that ended without a sample, whose time is named above, too.
-    let [unknown, ..] = &mut weights;
-    *unknown = unknown.saturating_add(if only_requested { 0 } else { recording.periods_of_starts() });
-    let total = weights.iter().fold(0u64, |sum, weight| sum.saturating_add(*weight));
-    let [unknown, none, held, waiting] = weights.map(|weight| percent(weight, total));
-    let (time, little) = match is_wall(recording) {
-        _ if only_requested => ("samples", ""),
-        true => ("threads' time", ""),
-        false => ("CPU time", ". Waiting takes little CPU time"),
-    };
-    let _ = writeln!(
-        out,
-        "  GIL        held in {held:.1} % of the {time}, waited for in {waiting:.1} %, neither in {none:.1} %; unknown \
-         in {unknown:.1} %{little}"
-    );
 }
 
 /// What awaits the tasks that ran, if it was recorded.

@@ -13,6 +13,9 @@ use uunwind_ring::record::SampleKind;
 const ROWS: usize = 15;
 /// Columns used beside the name.
 const USED: usize = 32;
+/// Lines of a function that are shown below it, at most; and the share of its time, in percent, from which on one is.
+const LINES: usize = 3;
+const LINE: f64 = 10.0;
 /// Share of the time from which on a language has a table of its own, in percent.
 const LANGUAGE: f64 = 20.0;
 
@@ -32,14 +35,22 @@ enum Callee {
     Several,
 }
 
-/// A function's costs, and the line of it that has most.
-#[derive(Clone, Copy, Default)]
+/// A function's costs, and its lines.
+#[derive(Clone, Default)]
 struct Cost {
     own: Amount,
     total: Amount,
     callee: Callee,
-    own_line: Option<u32>,
-    any_line: Option<u32>,
+    /// Indices of [`Profile::lines`].
+    lines: Vec<u32>,
+}
+
+/// A row of a table, and the rows below it.
+#[derive(Default)]
+struct Row {
+    name: String,
+    amount: Amount,
+    lines: Vec<(String, Amount)>,
 }
 
 pub fn render(recording: &Recording, profile: &Profile, style: Style) -> String {
@@ -67,28 +78,58 @@ struct Printer<'a> {
 }
 
 impl Printer<'_> {
-    fn table(&self, title: &str, mut rows: Vec<(String, Amount)>) -> String {
-        rows.retain(|(_, amount)| *amount != (0, 0));
-        rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    fn table(&self, title: &str, mut rows: Vec<Row>) -> String {
+        rows.retain(|row| row.amount != (0, 0));
+        rows.sort_by(|a, b| b.amount.cmp(&a.amount).then_with(|| a.name.cmp(&b.name)));
         let column = if self.has_times { "     time" } else { "" };
         let mut out = format!("{}\n    share{column}  samples\n", self.style.heading(title));
-        for (name, (weight, samples)) in rows.iter().take(ROWS) {
-            let share = percent(*weight, self.all);
-            let time = if self.has_times { format!(" {:>7.2}s", *weight as f64 / self.rate) } else { String::new() };
-            // Writing to a String cannot fail.
-            let _ = writeln!(out, "  {share:>5.1} %{time} {samples:>8}  {}", self.style.name(name, USED));
+        for row in rows.iter().take(ROWS) {
+            let below = row.lines.iter().map(|(name, amount)| (format!("  {name}"), *amount));
+            for (name, (weight, samples)) in std::iter::once((row.name.clone(), row.amount)).chain(below) {
+                let share = percent(weight, self.all);
+                let time = if self.has_times { format!(" {:>7.2}s", weight as f64 / self.rate) } else { String::new() };
+                // Writing to a String cannot fail.
+                let _ = writeln!(out, "  {share:>5.1} %{time} {samples:>8}  {}", self.style.name(&name, USED));
+            }
         }
         out
     }
 
-    /// A function with the line in it that has most of the time.
-    fn place(&self, line: Option<u32>) -> String {
-        let line = line.and_then(|line| self.profile.lines.get(line as usize));
+    /// A line of code with its function.
+    fn place(&self, line: u32) -> String {
+        let line = self.profile.lines.get(line as usize);
         line.map_or_else(String::new, |line| match (line.file.is_empty(), line.line) {
             (true, _) => line.function.clone(),
             (false, 0) => format!("{} ({})", line.function, line.file),
             (false, _) => format!("{} ({}:{})", line.function, line.file, line.position()),
         })
+    }
+
+    /// A function: with its line if it has one, else with those that have most of its time below it. `of_line`: what
+    /// each line has.
+    fn function(&self, cost: &Cost, amount: Amount, of_line: &[Amount]) -> Row {
+        // Several frames may stand for one line: those of its instructions.
+        let mut parts: HashMap<(&str, String), (u32, Amount)> = HashMap::new();
+        for index in &cost.lines {
+            let part = of_line.get(*index as usize).copied().filter(|part| *part != (0, 0));
+            let (Some(line), Some(part)) = (self.profile.lines.get(*index as usize), part) else { continue };
+            let sum = parts.entry((&line.file, line.position())).or_insert((*index, (0, 0)));
+            add(&mut sum.1, part);
+        }
+        let mut parts: Vec<_> = parts.into_iter().collect();
+        parts.sort_by(|a, b| b.1 .1.cmp(&a.1 .1).then_with(|| a.0.cmp(&b.0)));
+        let Some((_, (first, _))) = parts.first() else { return Row::default() };
+        if parts.len() == 1 {
+            return Row { name: self.place(*first), amount, lines: Vec::new() };
+        }
+        let name =
+            self.profile.lines.get(*first as usize).map_or_else(String::new, |line| match line.file.is_empty() {
+                true => line.function.clone(),
+                false => format!("{} ({})", line.function, line.file),
+            });
+        let is_large = |part: &Amount| percent(part.0, amount.0) >= LINE;
+        let lines = parts.iter().filter(|((_, line), (_, part))| line != "0" && is_large(part)).take(LINES);
+        Row { name, amount, lines: lines.map(|((_, line), (_, part))| (format!("line {line}"), *part)).collect() }
     }
 }
 
@@ -148,9 +189,9 @@ fn parts(recording: &Recording, profile: &Profile, printer: &Printer<'_>) -> Vec
     let tables = [("process", "processes", processes), ("thread", "threads", threads)];
     let several = tables.into_iter().filter(|(.., parts)| parts.len() > 1);
     let table = several.map(|(one, many, parts)| {
-        let row = |(name, (indices, amount)): (String, Part)| match indices.len() {
-            1 => (name, amount),
-            count => (format!("{name} ({count} {many})"), amount),
+        let row = |(name, (indices, amount)): (String, Part)| {
+            let name = if indices.len() == 1 { name } else { format!("{name} ({} {many})", indices.len()) };
+            Row { name, amount, ..Row::default() }
         };
         printer.table(&format!("Time by {one}"), parts.into_iter().map(row).collect())
     });
@@ -179,7 +220,8 @@ fn languages(profile: &Profile, printer: &Printer<'_>) -> Vec<String> {
     let mut shown: Vec<_> = shown.collect();
     shown.sort_by(|a, b| b.1 .0.cmp(&a.1 .0).then(a.0.cmp(b.0)));
     let table = |(plugin, (_, lines)): (&str, (u64, HashMap<u32, Amount>))| {
-        let rows = lines.into_iter().map(|(line, amount)| (printer.place(Some(line)), amount)).collect();
+        let row = |(line, amount)| Row { name: printer.place(line), amount, ..Row::default() };
+        let rows = lines.into_iter().map(row).collect();
         let mut name = super::super::printable(plugin);
         if let Some(first) = name.get_mut(..1) {
             first.make_ascii_uppercase();
@@ -200,20 +242,27 @@ fn functions(profile: &Profile, printer: &Printer<'_>) -> Vec<String> {
     let of_line: Vec<u32> = of_line.collect();
     let mut costs = vec![Cost::default(); known.len()];
     drop(known);
+    for (index, function) in (0..).zip(&of_line) {
+        if let Some(cost) = costs.get_mut(*function as usize) {
+            cost.lines.push(index);
+        }
+    }
     // By line: own time, and time with what it calls.
-    let mut lines = vec![(0u64, 0u64); profile.lines.len()];
-    let mut counted = HashSet::new();
+    let mut own = vec![Amount::default(); profile.lines.len()];
+    let mut total = own.clone();
+    let (mut counted, mut counted_lines) = (HashSet::new(), HashSet::new());
     for stack in &profile.stacks {
         counted.clear();
+        counted_lines.clear();
         let mut inner = None;
         let amount = (stack.weight, stack.samples);
         for (depth, index) in stack.lines.iter().enumerate() {
-            let Some(function) = of_line.get(*index as usize).copied() else { continue };
+            let at = *index as usize;
+            let Some(function) = of_line.get(at).copied() else { continue };
             let Some(cost) = costs.get_mut(function as usize) else { continue };
-            let Some(line) = lines.get_mut(*index as usize) else { continue };
-            line.1 += stack.weight;
+            let (Some(own), Some(total)) = (own.get_mut(at), total.get_mut(at)) else { continue };
             if depth == 0 {
-                line.0 += stack.weight;
+                add(own, amount);
                 add(&mut cost.own, amount);
             }
             match (cost.callee, inner) {
@@ -223,35 +272,36 @@ fn functions(profile: &Profile, printer: &Printer<'_>) -> Vec<String> {
                 (Callee::One(one), Some(inner)) if one != inner => cost.callee = Callee::Several,
                 _ => {}
             }
-            // A recursive function counts once in a stack.
+            // A recursive function counts once in a stack, and a line of it.
             if counted.insert(function) {
                 add(&mut cost.total, amount);
             }
+            if counted_lines.insert(index) {
+                add(total, amount);
+            }
             inner = Some(function);
-        }
-    }
-    for (index, function) in (0..).zip(&of_line) {
-        let Some(cost) = costs.get_mut(*function as usize) else { continue };
-        let weight = |line: u32| lines.get(line as usize).copied().unwrap_or_default();
-        if cost.own_line.is_none_or(|line| weight(line).0 < weight(index).0) {
-            cost.own_line = Some(index);
-        }
-        if cost.any_line.is_none_or(|line| weight(line).1 < weight(index).1) {
-            cost.any_line = Some(index);
         }
     }
     let passes_on = |cost: &Cost| {
         let Callee::One(callee) = cost.callee else { return false };
         cost.own == (0, 0) && costs.get(callee as usize).is_some_and(|callee| callee.total == cost.total)
     };
-    let own = costs.iter().filter(|cost| cost.own.0 > 0);
-    let own = own.map(|cost| (printer.place(cost.own_line), cost.own)).collect();
-    let total = costs.iter().filter(|cost| !passes_on(cost));
-    let total = total.map(|cost| (printer.place(cost.any_line), cost.total)).collect();
+    // Of code that calls only, a line is what people look for.
+    let is_wanted = |cost: &&Cost| profile.by_line && is_scripted(profile, cost) || !passes_on(cost);
+    let own_rows = costs.iter().filter(|cost| cost.own.0 > 0);
+    let own_rows = own_rows.map(|cost| printer.function(cost, cost.own, &own)).collect();
+    let total_rows = costs.iter().filter(is_wanted);
+    let total_rows = total_rows.map(|cost| printer.function(cost, cost.total, &total)).collect();
     vec![
-        printer.table("Hottest functions by themselves", own),
-        printer.table("Hottest functions with what they call", total),
+        printer.table("Hottest functions by themselves", own_rows),
+        printer.table("Hottest functions with what they call", total_rows),
     ]
+}
+
+/// Whether a function is of an interpreted language.
+fn is_scripted(profile: &Profile, cost: &Cost) -> bool {
+    let first = cost.lines.first().and_then(|line| profile.lines.get(*line as usize));
+    first.is_some_and(|line| line.kind.is_semantic())
 }
 
 #[cfg(test)]
@@ -294,8 +344,50 @@ mod tests {
                 "   40.0 %    0.40s        1  work (/app.toy:5)",
             ]
         );
-        // The function's hottest line stands for it.
-        assert!(text.contains("   70.0 %    0.70s        2  work (/app.toy:5)"), "{text}");
+        // By itself: the function, and its lines below it.
+        let own = text.split_once("Hottest functions by themselves\n").expect("a table").1;
+        let rows: Vec<&str> = own.lines().skip(1).take(4).collect();
+        let expected = [
+            "   70.0 %    0.70s        2  work (/app.toy)",
+            "   40.0 %    0.40s        1    line 5",
+            "   30.0 %    0.30s        1    line 3",
+            "   30.0 %    0.30s        1  memcpy",
+        ];
+        assert_eq!(rows, expected, "{text}");
+    }
+
+    /// Line 36 of a program calls one function, and line 2 another; line 7 has little.
+    #[test]
+    fn a_function_of_several_lines_has_none_of_them_as_its_own() {
+        let mut lines: Vec<Line> = [36, 2, 7].map(|line| scripted("<module>", line)).to_vec();
+        lines.extend([scripted("slow", 3), scripted("fast", 5)]);
+        let stacks = vec![stack(&[3, 0], 40), stack(&[4, 1], 35), stack(&[4, 2], 8), stack(&[3], 17)];
+        let text = rendered(lines.clone(), stacks.clone());
+        let totals = text.rsplit("\n\n").next().expect("a table");
+        let rows: Vec<&str> = totals.lines().skip(2).take(3).collect();
+        let expected = [
+            "   83.0 %    0.83s        3  <module> (/app.toy)",
+            "   40.0 %    0.40s        1    line 36",
+            "   35.0 %    0.35s        1    line 2",
+        ];
+        assert_eq!(rows, expected, "{text}");
+        // A recursive function counts once, and so do its lines.
+        let text = rendered(lines.clone(), vec![stack(&[3, 0, 0, 1], 10), stack(&[4, 1], 10)]);
+        assert!(
+            text.contains("  100.0 %    0.20s        2    line 2\n   50.0 %    0.10s        1    line 36\n"),
+            "{text}"
+        );
+        // Line by line, each has a row of its own, also one that only calls.
+        for line in &mut lines {
+            line.function = format!("{}:{}", line.function, line.line);
+        }
+        let mut recording = Recording::default();
+        recording.settings.rate = 100;
+        let stacks = vec![stack(&[3, 0], 40), stack(&[4, 1], 35), stack(&[4, 2], 8)];
+        let profile = Profile { lines, stacks, by_line: true, ..Profile::default() };
+        let text = render(&recording, &profile, super::super::PLAIN);
+        let totals = text.rsplit("\n\n").next().expect("a table");
+        assert!(totals.contains("   48.2 %    0.40s        1  <module>:36 (/app.toy:36)\n"), "{totals}");
     }
 
     #[test]

@@ -12,6 +12,10 @@ const ROWS: usize = 10;
 const CALLERS: usize = 4;
 /// Beginnings of file names of C libraries.
 const LIBC: [&str; 4] = ["libc.so", "libc-", "libpthread", "ld-musl"];
+/// Idle threads that are named.
+const IDLE: usize = 5;
+/// Folders whose files are no program's own.
+const LIBRARIES: [&str; 3] = ["lib", "lib64", "share"];
 /// Single waits that are shown.
 const SINGLE: usize = 5;
 /// Columns used beside the names.
@@ -20,7 +24,7 @@ const USED: usize = 22;
 // Writing to a String cannot fail, so the results of `writeln!` below are dropped.
 
 /// How the time of all threads is divided, and what is not shown of it.
-pub fn split(recording: &Recording, profile: &Profile) -> String {
+pub fn split(recording: &Recording, profile: &Profile, style: Style) -> String {
     let rate = f64::from(recording.settings.rate.max(1));
     let sum = |waits: bool| {
         let stacks = profile.stacks.iter().filter(|stack| profile.waits(stack) == waits);
@@ -45,6 +49,16 @@ pub fn split(recording: &Recording, profile: &Profile) -> String {
             idle.threads.len(),
             idle.weight as f64 / rate
         );
+        let mut stacks: Vec<&Stack> = idle.stacks.iter().collect();
+        stacks.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.thread.cmp(&b.thread)));
+        for stack in stacks.iter().take(IDLE) {
+            let thread = recording.threads.get(stack.thread as usize).map_or("", |thread| &thread.name);
+            let place = format!("{} ({})", text(recording, profile, stack), super::super::printable(thread));
+            let _ = writeln!(out, "             {:>7.2}s  {}", stack.weight as f64 / rate, style.name(&place, USED));
+        }
+        if stacks.len() > IDLE {
+            let _ = writeln!(out, "             and {} more", stacks.len() - IDLE);
+        }
     }
     out
 }
@@ -83,7 +97,9 @@ fn single(recording: &Recording, profile: &Profile, style: Style, out: &mut Stri
     let heading = format!("Longest of {} single waits", waits.len());
     let _ = writeln!(out, "{}\n     length  began at", style.heading(&heading));
     for (wait, stack) in waits.into_iter().take(SINGLE) {
-        let stack = stack.and_then(|stack| profile.stacks.get(stack as usize));
+        // An idle thread has one stack, and waits in it all the time.
+        let of_idle = || profile.idle.stacks.iter().find(|stack| stack.thread == wait.thread);
+        let stack = stack.and_then(|stack| profile.stacks.get(stack as usize)).or_else(of_idle);
         let thread = recording.threads.get(wait.thread as usize).map_or("", |thread| &thread.name);
         let what = stack.map_or_else(|| "not looked at".to_owned(), |stack| text(recording, profile, stack));
         let begin = wait.begin.saturating_sub(recording.settings.start_monotonic) as f64 / 1e9;
@@ -112,8 +128,8 @@ pub fn single_waits<'r>(
     })
 }
 
-/// A wait, and who waits: the innermost functions of an interpreted language, or of the program, without those of the C
-/// library that only make the call.
+/// Who waits, and in what: the innermost functions of the program's own code in an interpreted language, else of
+/// libraries in it, else of native code, without those of the C library that only make the call.
 fn text(recording: &Recording, profile: &Profile, stack: &Stack) -> String {
     let mut lines = stack.lines.iter().filter_map(|line| profile.lines.get(*line as usize));
     let call = lines.next().map_or("", |line| &line.function);
@@ -127,21 +143,32 @@ fn text(recording: &Recording, profile: &Profile, stack: &Stack) -> String {
         let name = object.and_then(|object| object.path.rsplit(|byte| *byte == b'/').next()).unwrap_or_default();
         LIBC.iter().any(|libc| name.starts_with(libc.as_bytes()))
     };
-    let interpreted = callers.iter().filter(|line| line.kind.is_semantic());
-    let mut shown: Vec<&Line> = interpreted.copied().take(CALLERS).collect();
+    let interpreted = || callers.iter().copied().filter(|line| line.kind.is_semantic());
+    let mut shown: Vec<&Line> = interpreted().filter(|line| is_own(line)).take(CALLERS).collect();
+    if shown.is_empty() {
+        shown = interpreted().take(CALLERS).collect();
+    }
     if shown.is_empty() {
         shown = callers.iter().copied().skip_while(|line| in_libc(line)).take(CALLERS).collect();
     }
     if shown.is_empty() {
         shown = callers.into_iter().take(CALLERS).collect();
     }
-    format!("{call} < {}", shown.into_iter().map(name).collect::<Vec<_>>().join(" < "))
+    let mut names = shown.into_iter().map(name);
+    let first = names.next().map_or_else(|| call.to_owned(), |first| format!("{first} {call}"));
+    std::iter::once(first).chain(names).collect::<Vec<_>>().join(" < ")
+}
+
+/// Whether a frame's file is no library's: those lie in folders of such names, or have no file.
+fn is_own(line: &Line) -> bool {
+    !line.file.starts_with('<') && !line.file.split('/').any(|folder| LIBRARIES.contains(&folder))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::selection::without_idle;
+    use uunwind_recording::Thread;
 
     fn profile() -> Profile {
         let kinds = [("[waiting in read]", Kind::Waiting), ("work", Kind::Native), ("main", Kind::Native)];
@@ -156,13 +183,38 @@ mod tests {
         let mut recording = Recording::default();
         recording.settings.rate = 10;
         let all = profile();
-        assert!(split(&recording, &all).contains("10.00 s of time: running 1.00 s (10.0 %), waiting 9.00 s (90.0 %)"));
+        assert!(split(&recording, &all, super::super::PLAIN)
+            .contains("10.00 s of time: running 1.00 s (10.0 %), waiting 9.00 s (90.0 %)"));
         let text = render(&recording, &all, super::super::PLAIN);
         let rows: Vec<&str> = text.lines().skip(2).filter(|line| !line.is_empty()).collect();
         assert_eq!(
             rows,
-            ["   60.0 %    6.00s  [waiting in read] < main", "   30.0 %    3.00s  [waiting in read] < work < main"]
+            ["   60.0 %    6.00s  main [waiting in read]", "   30.0 %    3.00s  work [waiting in read] < main"]
         );
+    }
+
+    /// A wait begins with the program's own code, not with the library that it waits in.
+    #[test]
+    fn the_programs_own_code_comes_first() {
+        let scripted = |function: &str, file: &str| Line {
+            kind: Kind::Semantic,
+            file: file.to_owned(),
+            line: 7,
+            ..Line::marker(function.to_owned())
+        };
+        let lines = vec![
+            Line { kind: Kind::Waiting, ..Line::marker("[waiting in futex]".to_owned()) },
+            scripted("join", "/usr/lib/language/threading.x"),
+            scripted("work", "/app/slow.x"),
+            scripted("run", "<frozen runner>"),
+            scripted("main", "/app/slow.x"),
+        ];
+        let stack = |lines: &[u32]| Stack { thread: 0, lines: lines.into(), samples: 1, weight: 1 };
+        let profile = Profile { lines, ..Profile::default() };
+        let text = |lines: &[u32]| text(&Recording::default(), &profile, &stack(lines));
+        assert_eq!(text(&[0, 1, 2, 3, 4]), "work (/app/slow.x:7) [waiting in futex] < main (/app/slow.x:7)");
+        assert_eq!(text(&[0, 1]), "join (/usr/lib/language/threading.x:7) [waiting in futex]");
+        assert_eq!(text(&[0]), "[waiting in futex]");
     }
 
     /// The look of a wait is its thread's, and lies in it.
@@ -191,7 +243,15 @@ mod tests {
         assert!(shown.stacks.iter().all(|stack| stack.thread == 0));
         let mut recording = Recording::default();
         recording.settings.rate = 10;
-        assert!(split(&recording, &shown).contains("idle       1 thread, 6.00 s"), "{}", split(&recording, &shown));
+        let thread = |tid, name: &str| Thread { process: 0, tid, name: name.to_owned() };
+        recording.threads = vec![thread(1, "main"), thread(2, "worker")];
+        let text = split(&recording, &shown, super::super::PLAIN);
+        assert!(text.contains("idle       1 thread, 6.00 s"), "{text}");
+        // It is named, with where it waits, and so are its single waits.
+        assert!(text.contains("\n                6.00s  main [waiting in read] (worker)\n"), "{text}");
+        recording.waits = vec![Wait { thread: 1, begin: 100, duration: 50 }];
+        let text = render(&recording, &shown, super::super::PLAIN);
+        assert!(text.contains("main [waiting in read] (worker)") && !text.contains("not looked at"), "{text}");
         let idle_only = Profile { stacks: all.stacks[2..].to_vec(), entries: vec![entry(0, 60)], ..all };
         assert_eq!(without_idle(idle_only).stacks.len(), 1);
     }
