@@ -1,6 +1,6 @@
 //! How the threads stood to the lock of their runtime, and why this is not known of some samples.
 
-use super::facts::of_shown;
+use super::samples::of_shown;
 use super::percent;
 use crate::formats::is_wall;
 use crate::stacks::Profile;
