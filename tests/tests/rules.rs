@@ -85,7 +85,7 @@ fn only_its_own_rooms_name_a_language() {
 
 /// What an object that this test is linked with has: the oracle for what our objects may import and interpose.
 fn loaded(name: &str) -> Facts {
-    let mut mappings = uunwind_elf::maps::of("self").expect("the mappings of this process");
+    let mut mappings = uunwind_elf::maps::own().expect("the mappings of this process");
     let path = mappings.find_map(|m| String::from_utf8(m.name).ok().filter(|path| path.contains(name)));
     let path = path.unwrap_or_else(|| panic!("this test is linked with {name}"));
     read(Path::new(&path)).expect("it is an ELF object")

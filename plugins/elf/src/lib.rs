@@ -13,6 +13,7 @@ mod hash;
 mod image;
 pub mod maps;
 mod notes;
+pub mod process;
 mod symtab;
 mod view;
 

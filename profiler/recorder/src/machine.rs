@@ -4,6 +4,7 @@ use rustix::param::clock_ticks_per_second;
 use rustix::time::{clock_getres, clock_gettime, ClockId, Timespec};
 use std::fs::File;
 use std::io::{self, Read};
+use std::path::Path;
 
 /// Host name, and kernel release with machine.
 pub fn names() -> (String, String) {
@@ -73,7 +74,7 @@ fn tick() -> u64 {
 }
 
 /// What is in a file of the kernel's that fits into a page, in one read: [`std::fs::read`] makes six.
-fn read_once(path: &str) -> io::Result<Vec<u8>> {
+fn read_once(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     let mut text = vec![0; 4096];
     let length = File::open(path)?.read(&mut text)?;
     text.truncate(length);
@@ -87,12 +88,17 @@ pub struct Stat(Vec<u8>);
 impl Stat {
     /// That of a live process; `None`: there is none, or it cannot be read.
     pub fn of(pid: u32) -> Option<Stat> {
-        read_once(&format!("/proc/{pid}/stat")).ok().map(Stat)
+        read_once(format!("/proc/{pid}/stat")).ok().map(Stat)
     }
 
     /// That of a thread of a process.
     pub fn of_thread(pid: u32, tid: u32) -> Option<Stat> {
-        read_once(&format!("/proc/{pid}/task/{tid}/stat")).ok().map(Stat)
+        read_once(format!("/proc/{pid}/task/{tid}/stat")).ok().map(Stat)
+    }
+
+    /// That of the process or thread with this folder in `/proc`.
+    pub fn in_folder(folder: &Path) -> Option<Stat> {
+        read_once(folder.join("stat")).ok().map(Stat)
     }
 
     /// From what was read from such a file.

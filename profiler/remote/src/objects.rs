@@ -14,6 +14,7 @@ use uunwind_core::memory::Reader;
 use uunwind_core::rule::{is_final, Packed};
 use uunwind_core::span::Span;
 use uunwind_elf::maps::{self, Mapping};
+use uunwind_elf::process;
 use uunwind_elf::{key_of, Image};
 use uunwind_recording::Object as Recorded;
 use uunwind_sources::Sources;
@@ -317,13 +318,11 @@ pub fn extent(image: &Image, place: Span) -> Option<Span> {
 /// Opens the file of a mapping: the very one that is mapped, by `/proc/PID/map_files`, where that is allowed; else by
 /// its path in the process's root, if its inode and its first bytes are those that are mapped.
 fn open(pid: u32, mapping: &Mapping, header: &[u8]) -> Result<(Image, PathBuf), String> {
-    let exact = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));
+    let exact = process::mapped_file(pid, mapping.start, mapping.end);
     if let Ok(image) = Image::open(&exact) {
         return Ok((image, exact));
     }
-    let mut path = format!("/proc/{pid}/root").into_bytes();
-    path.extend_from_slice(&mapping.name);
-    let path = path_of(&path);
+    let path = in_root(pid, &mapping.name);
     let image = Image::open(&path).map_err(|error| error.to_string())?;
     let same_inode = image.metadata().is_some_and(|file| {
         use std::os::unix::fs::MetadataExt;
@@ -333,6 +332,13 @@ fn open(pid: u32, mapping: &Mapping, header: &[u8]) -> Result<(Image, PathBuf), 
         return Err(format!("{} is another file than the one that is mapped", path.display()));
     }
     Ok((image, path))
+}
+
+/// A path of the process's, as it is seen from here.
+pub fn in_root(pid: u32, path: &[u8]) -> PathBuf {
+    let mut seen = process::file(pid, "root").into_os_string();
+    seen.push(OsStr::from_bytes(path));
+    seen.into()
 }
 
 /// Start, end and inode of each executable mapping of a file or the vDSO.

@@ -8,6 +8,7 @@ use crate::refusal::{is_gone, is_narrow, refused, DumpError};
 use crate::target::has_ended;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
+use uunwind_elf::process;
 use uunwind_recorder::machine::Stat;
 use uunwind_tables_build::Cache;
 
@@ -87,7 +88,7 @@ impl Image {
     /// As it is now.
     pub fn of(pid: u32) -> Image {
         // startcode and startstack.
-        let place = Stat::of(pid).and_then(|stat| stat.number(26).zip(stat.number(28)));
+        let place = Stat::in_folder(&process::folder(pid)).and_then(|stat| stat.number(26).zip(stat.number(28)));
         Image { exe: exe(pid), place }
     }
 

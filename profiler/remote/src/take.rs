@@ -150,6 +150,11 @@ impl<'p> Place<'p> {
         });
         let mut taken = record(looked.collect(), walked, walks.into_names().names, time);
         taken.stopped = Some(stood);
+        if !taken.threads.is_empty() && taken.threads.iter().all(|thread| thread.tid != self.pid) {
+            notes.push(
+                "the main thread has ended, and has no stack: the process lives on in its other threads".to_owned(),
+            );
+        }
         let missed = taken.threads.iter().filter(|thread| thread.doing.is_none()).count();
         if missed > 0 {
             notes.push(format!("{missed} threads could not be stopped in time, and have no stack here"));

@@ -92,7 +92,7 @@ pub fn has_ended(pid: u32, pidfd: Option<&OwnedFd>) -> bool {
     }
     // Its first thread may have ended long before the others.
     let is_zombie = || Stat::of(pid).is_some_and(|stat| stat.field(3) == Some("Z"));
-    tids(pid).map_or_else(|error| is_gone(&error), |tids| tids.is_empty() || tids.len() == 1 && is_zombie())
+    tids(pid).map_or_else(|error| is_gone(&error), |tids| tids.is_empty() || tids == [pid] && is_zombie())
 }
 
 /// Waits until one of these is readable, but not longer than this.

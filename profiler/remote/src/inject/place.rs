@@ -7,9 +7,9 @@ use crate::memory::Memory;
 use crate::threads::tids;
 use crate::waits::{self, Registers};
 use object::elf;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use uunwind_elf::maps::{self, Mapping};
+use uunwind_elf::process;
 use uunwind_elf::Image;
 use uunwind_recorder::machine::Stat;
 use uunwind_ring::injected::Region;
@@ -220,7 +220,7 @@ fn thread_that_forbids(pid: u32, signal: i32) -> Option<Declined> {
 
 /// Locked memory of the process in kB (`VmLck` of proc_pid_status(5)).
 pub fn locked(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = std::fs::read_to_string(process::file(pid, "status")).unwrap_or_default();
     let value = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
     value.and_then(|value| value.split_ascii_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
@@ -281,14 +281,12 @@ pub fn in_order(pid: u32) -> Vec<u32> {
 
 /// The file of a mapping, if it is the very one that is mapped.
 pub fn file_of(pid: u32, mapping: &Mapping) -> Option<Image> {
-    let exact = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));
-    let mut path = format!("/proc/{pid}/root").into_bytes();
-    path.extend_from_slice(&mapping.name);
+    let exact = process::mapped_file(pid, mapping.start, mapping.end);
     let same = |image: &Image| {
         use std::os::unix::fs::MetadataExt;
         image.metadata().is_some_and(|file| file.ino() == mapping.inode)
     };
-    Image::open(&exact).ok().or_else(|| Image::open(&crate::objects::path_of(&path)).ok().filter(same))
+    Image::open(&exact).ok().or_else(|| Image::open(&crate::objects::in_root(pid, &mapping.name)).ok().filter(same))
 }
 
 /// Address of glibc's `_dl_find_object`, and its loader's `_rtld_global`. They may lie in different files.
@@ -318,7 +316,7 @@ fn loader(pid: u32, mappings: &[Mapping]) -> Option<(u64, Region)> {
 /// The program's file, and its extent in memory.
 fn program(pid: u32, mappings: &[Mapping]) -> Option<(Image, Region)> {
     use std::os::unix::fs::MetadataExt;
-    let image = Image::open(&PathBuf::from(format!("/proc/{pid}/exe"))).ok()?;
+    let image = Image::open(&process::file(pid, "exe")).ok()?;
     let inode = image.metadata()?.ino();
     let first = mappings.iter().find(|m| m.inode == inode)?;
     let extent = crate::objects::extent(&image, uunwind_core::span::Span::new(first.start, first.end))?;
