@@ -11,6 +11,7 @@ pub mod files;
 mod frames;
 mod hash;
 mod image;
+pub mod mapped;
 pub mod maps;
 mod notes;
 pub mod process;

@@ -1,7 +1,8 @@
 //! What a process has mapped, by
 //! [`/proc/PID/maps`](https://man7.org/linux/man-pages/man5/proc_pid_maps.5.html). Names of files may hold any bytes.
 
-use crate::process;
+use crate::mapped::Part;
+use crate::{process, Span};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
@@ -51,6 +52,16 @@ impl Mapping {
     /// Whether its bytes may be written.
     pub fn is_writable(&self) -> bool {
         self.permissions.contains('w')
+    }
+
+    /// Whether it is a mapping of the same file.
+    pub fn is_of_file(&self, other: &Mapping) -> bool {
+        (self.inode, self.device, &self.name) == (other.inode, other.device, &other.name)
+    }
+
+    /// As a part of an object.
+    pub fn part(&self) -> Part {
+        Part { place: Span::new(self.start, self.end), offset: self.offset, is_code: Some(self.is_executable()) }
     }
 
     /// Whether its bytes may be executed.

@@ -2,9 +2,11 @@
 //! rings fill up, and JITs report code that is removed again soon.
 
 use crate::child::interrupted;
-use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
+use uunwind_clock::channel::{channel, Receiver};
+use uunwind_clock::sleep;
 use uunwind_elf::{key_of, Image};
 use uunwind_tables_build::Cache;
 
@@ -35,7 +37,7 @@ pub struct Analyst {
 }
 
 struct Thread {
-    images: Sender<Image>,
+    images: mpsc::Sender<Image>,
     findings: Receiver<Finding>,
     handle: JoinHandle<()>,
 }
@@ -117,14 +119,14 @@ impl Drop for Analyst {
         if let Some(Thread { images, findings, handle }) = self.thread.take() {
             drop((images, findings));
             while !handle.is_finished() && interrupted().is_none() {
-                std::thread::park_timeout(GLANCE.min(Duration::from_millis(5)));
+                sleep(GLANCE.min(Duration::from_millis(5)));
             }
         }
     }
 }
 
 fn start(cache: Cache) -> Option<Thread> {
-    let (images, asked) = channel::<Image>();
+    let (images, asked) = mpsc::channel::<Image>();
     let (report, findings) = channel();
     let work = move || {
         for image in asked {

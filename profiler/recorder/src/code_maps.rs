@@ -2,7 +2,8 @@
 
 use crate::session::Session;
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_elf::maps;
 use uunwind_elf::process;
 use uunwind_ring::code_map::{in_use, of_word, offset_of, IN_USE, RANGES};

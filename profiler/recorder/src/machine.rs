@@ -141,15 +141,10 @@ pub fn start_of(pid: u32) -> u64 {
     starttime.map_or(0, |ticks| ticks.saturating_mul(tick()).saturating_sub(suspended))
 }
 
-/// CPU time of a live process alone, in ns, from its CPU clock
-/// ([clock_getcpuclockid(3)](https://man7.org/linux/man-pages/man3/clock_getcpuclockid.3.html)).
+/// CPU time of a live process alone, in ns, from its CPU clock.
 pub fn exact_cpu_of(pid: u32) -> Option<u64> {
-    let (mut id, mut now) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
-    // SAFETY: the calls write to live locals.
-    let found = unsafe {
-        libc::clock_getcpuclockid(pid as libc::pid_t, &mut id) == 0 && libc::clock_gettime(id, &mut now) == 0
-    };
-    found.then(|| nanoseconds(now.tv_sec, now.tv_nsec)).filter(|time| *time != 0)
+    let used = uunwind_clock::cpu_of(pid)?;
+    u64::try_from(used.as_nanos()).ok().filter(|time| *time != 0)
 }
 
 #[cfg(test)]
@@ -187,7 +182,7 @@ mod tests {
 
     #[test]
     fn own_cpu_time_is_seen_in_proc() {
-        let busy = std::time::Instant::now();
+        let busy = uunwind_clock::Instant::now();
         while busy.elapsed().as_millis() < 60 {}
         assert!(super::cpu_with_children(std::process::id()).0 > 0);
     }

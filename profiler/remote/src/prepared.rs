@@ -7,7 +7,8 @@ use crate::plugins::Plugins;
 use crate::refusal::{is_gone, is_narrow, refused, DumpError};
 use crate::target::has_ended;
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_elf::process;
 use uunwind_recorder::machine::Stat;
 use uunwind_tables_build::Cache;
@@ -73,7 +74,7 @@ pub fn prepare(
         if has_ended(pid, pidfd) {
             return Err(Unprepared::Ended);
         }
-        std::thread::sleep(Duration::from_millis(1));
+        uunwind_clock::sleep(Duration::from_millis(1));
     }
 }
 

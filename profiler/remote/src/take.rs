@@ -205,7 +205,7 @@ mod tests {
             let line = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
             line.starts_with(&format!("{} ", libc::SYS_clock_nanosleep))
         };
-        let begun = std::time::Instant::now();
+        let begun = uunwind_clock::Instant::now();
         while !is_asleep() {
             assert!(begun.elapsed() < Duration::from_secs(60), "sleep does not sleep");
             std::thread::yield_now();

@@ -15,7 +15,8 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_recorder::machine::{self, Stat};
 use uunwind_ring::record::SampleKind;
 

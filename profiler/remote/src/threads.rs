@@ -12,7 +12,8 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_elf::process;
 use uunwind_recorder::machine::Stat;
 
@@ -42,6 +43,8 @@ enum Seized {
 
 /// The threads of a process, those that stand still among them. Dropping it lets them go.
 pub struct Stopped {
+    /// The process.
+    pid: u32,
     threads: BTreeMap<u32, Seized>,
     /// When the first of them was asked to stop.
     pub since: Instant,
@@ -72,7 +75,7 @@ impl Stopped {
     /// traced.
     pub fn all_of(pid: u32) -> io::Result<Stopped> {
         let watched = Some(watch_for_ends()?);
-        let mut stopped = Stopped { threads: BTreeMap::new(), since: Instant::now(), swallowed: 0, watched };
+        let mut stopped = Stopped { pid, threads: BTreeMap::new(), since: Instant::now(), swallowed: 0, watched };
         for round in 0..ROUNDS {
             let mut new = Vec::new();
             for tid in tids(pid)? {
@@ -109,11 +112,12 @@ impl Stopped {
         Ok(stopped)
     }
 
-    /// Stops one thread. If it does not stand still in time, it is let go when the calling thread ends.
-    pub fn one(tid: u32, patience: Duration) -> io::Result<Stopped> {
+    /// Stops one thread of a process. If it does not stand still in time, it is let go when the calling thread ends.
+    pub fn one(pid: u32, tid: u32, patience: Duration) -> io::Result<Stopped> {
         // SAFETY: no pointer is passed, here and below. A thread that has ended is noticed by the wait.
         unsafe { ptrace(libc::PTRACE_SEIZE, tid, 0, 0) }?;
         let mut stopped = Stopped {
+            pid,
             threads: BTreeMap::from([(tid, Seized::Asked)]),
             since: Instant::now(),
             swallowed: 0,
@@ -129,18 +133,21 @@ impl Stopped {
     fn wait(&mut self, tids: &[u32], patience: Duration, is_ready: impl Fn(u32) -> bool) {
         let begun = Instant::now();
         let mut pause = Duration::from_micros(20);
-        for tid in tids {
+        let mut tids = tids.to_vec();
+        tids.reverse();
+        while let Some(tid) = tids.pop() {
             loop {
                 // Before it is asked for: this thread may have waited for a CPU, too.
                 let waited = begun.elapsed();
-                match wait_once(*tid) {
-                    // It ended before it could stop: a main thread's end is not reported as long as others live.
-                    Waited::Nothing if pause >= LONG && is_zombie(*tid) => {
-                        self.threads.remove(tid);
+                match wait_once(tid) {
+                    // It ended before it could stop. If that is still not reported, it is a main thread, whose end is not
+                    // as long as others live.
+                    Waited::Nothing if pause >= LONG && is_zombie(tid) && matches!(wait_once(tid), Waited::Nothing) => {
+                        self.threads.remove(&tid);
                         break;
                     }
-                    Waited::Nothing if waited < patience || waited < READY && is_ready(*tid) => {
-                        std::thread::sleep(pause);
+                    Waited::Nothing if waited < patience || waited < READY && is_ready(tid) => {
+                        uunwind_clock::sleep(pause);
                         pause = (pause * 2).min(LONG);
                     }
                     // Still asked: it is let go as soon as it stops, when this thread ends.
@@ -150,17 +157,31 @@ impl Stopped {
                         let is_group_stop = event == EVENT_STOP && signal != libc::SIGTRAP;
                         let signal = if event == EVENT_STOP { 0 } else { signal };
                         // At once: if uu is killed before it lets go, the call is repeated all the same.
-                        let registers = repair(*tid).map(Box::new);
-                        self.threads.insert(*tid, Seized::Stopped { signal, before: is_group_stop, registers });
+                        let registers = repair(tid).map(Box::new);
+                        self.threads.insert(tid, Seized::Stopped { signal, before: is_group_stop, registers });
                         break;
                     }
                     Waited::Ended => {
-                        self.threads.remove(tid);
+                        self.threads.remove(&tid);
+                        tids.extend(self.execed(tid));
                         break;
                     }
                 }
             }
         }
+    }
+
+    /// A thread that calls exec gets the id of the main thread, and stays traced (ptrace(2), "execve(2) under ptrace"):
+    /// to be let go, it must stop, too. The id of the process, if that has become of a thread.
+    fn execed(&mut self, tid: u32) -> Option<u32> {
+        let pid = self.pid;
+        if tid == pid || self.threads.contains_key(&pid) {
+            return None;
+        }
+        // SAFETY: no pointer is passed. It fails if this thread does not trace it.
+        unsafe { ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0) }.ok()?;
+        self.threads.insert(pid, Seized::Asked);
+        Some(pid)
     }
 
     /// The ids of all threads, and of each that stands still, whether it did so before.
@@ -211,7 +232,7 @@ impl Drop for Stopped {
 pub fn end_of(tid: u32) {
     let begun = Instant::now();
     while matches!(wait_once(tid), Waited::Nothing) && begun.elapsed() < KILLED {
-        std::thread::sleep(Duration::from_micros(100));
+        uunwind_clock::sleep(Duration::from_micros(100));
     }
 }
 
@@ -225,7 +246,7 @@ fn watch_for_ends() -> io::Result<Arc<Mutex<Vec<u32>>>> {
             let tids: Vec<u32> = list.lock().unwrap_or_else(PoisonError::into_inner).clone();
             drop(list);
             tids.into_iter().filter(|tid| matches!(ended(*tid), Some(true))).for_each(forget_ended);
-            std::thread::sleep(ENDS);
+            uunwind_clock::sleep(ENDS);
         }
     })?;
     Ok(list)
@@ -378,7 +399,7 @@ mod tests {
         command.arg("3600").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut sleep = command.spawn().expect("sleep");
         for round in 0..20_000 {
-            let stopped = Stopped::one(sleep.id(), PATIENCE).expect("it runs");
+            let stopped = Stopped::one(sleep.id(), sleep.id(), PATIENCE).expect("it runs");
             let state = stopped.threads.get(&sleep.id());
             assert!(matches!(state, Some(Seized::Stopped { .. })), "round {round}");
             stopped.let_go();
@@ -395,7 +416,7 @@ mod tests {
         // SAFETY: no pointer is passed, here and below.
         unsafe { ptrace(libc::PTRACE_SEIZE, tid, 0, 0) }.expect("it runs");
         let threads = BTreeMap::from([(tid, Seized::Asked)]);
-        let mut stopped = Stopped { threads, since: Instant::now(), swallowed: 0, watched: None };
+        let mut stopped = Stopped { pid: tid, threads, since: Instant::now(), swallowed: 0, watched: None };
         stopped.wait(&[tid], Duration::ZERO, |_| false);
         assert!(matches!(stopped.threads.get(&tid), Some(Seized::Asked)), "nobody has stopped it");
         let asked = std::cell::Cell::new(0);
@@ -436,11 +457,11 @@ mod tests {
         let sleep = Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn().expect("sleep");
         let mut child = Child::new(sleep.id());
         for _ in 0..20 {
-            let stopped = Stopped::one(sleep.id(), PATIENCE).expect("a child");
+            let stopped = Stopped::one(sleep.id(), sleep.id(), PATIENCE).expect("a child");
             assert!(child.ended().is_none(), "it is stopped");
             stopped.let_go();
         }
-        let mut stopped = Stopped::one(sleep.id(), PATIENCE).expect("a child");
+        let mut stopped = Stopped::one(sleep.id(), sleep.id(), PATIENCE).expect("a child");
         child.terminate();
         // SAFETY: plain system call; the child is not waited for yet.
         unsafe { libc::kill(sleep.id() as libc::pid_t, libc::SIGKILL) };

@@ -127,7 +127,7 @@ impl Helper {
     fn accept(&mut self) -> io::Result<()> {
         let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else {
             // The caller has gone, or there are no descriptors for now.
-            std::thread::sleep(Duration::from_millis(10));
+            uunwind_clock::sleep(Duration::from_millis(10));
             return Ok(());
         };
         if let Some(peer) = peer(socket.as_fd()).ok().filter(|peer| peer.uid == self.owner.uid && peer.uid != 0) {
@@ -283,7 +283,7 @@ mod tests {
         let [own, others] = children.each_ref().map(std::process::Child::id);
         let begun = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "cat\n");
         while !begun(own) || !begun(others) {
-            std::thread::sleep(Duration::from_millis(1));
+            uunwind_clock::sleep(Duration::from_millis(1));
         }
         // In this process, tests have threads: a child of one makes system calls only, as it should.
         let may = |tid: u32| may_look(NOBODY, NOBODY, tid).expect("a child");

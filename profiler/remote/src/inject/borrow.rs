@@ -13,7 +13,8 @@ use crate::threads::{end_of, set_rax};
 use crate::waits::{repaired, Registers};
 use rustix::io::Errno;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 
 /// Longest wait for the thread to stop, the first time and later.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -321,7 +322,7 @@ impl<'c> Borrowed<'c> {
             match result {
                 0 if begun.elapsed() < patience => {
                     if begun.elapsed() > Duration::from_micros(50) {
-                        std::thread::sleep(pause);
+                        uunwind_clock::sleep(pause);
                         pause = (pause * 2).min(Duration::from_millis(1));
                     }
                 }

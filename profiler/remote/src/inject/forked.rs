@@ -7,7 +7,8 @@ use super::{with_thread, PATIENCE};
 use crate::threads::children;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_elf::process;
 use uunwind_recorder::machine;
 use uunwind_recorder::survey::share_memory;
@@ -97,7 +98,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
-    use std::time::Instant;
+    use uunwind_clock::Instant;
     use uunwind_elf::maps;
 
     /// A program, and the children that it forks: all are killed at the end, also where a test fails.

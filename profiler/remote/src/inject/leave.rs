@@ -13,7 +13,8 @@ use crate::threads::{tids, Stopped};
 use rustix::io::Errno;
 use std::io;
 use std::mem::offset_of;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_elf::maps::{self, Mapping};
 use uunwind_elf::process;
 use uunwind_recorder::machine::Stat;
@@ -148,7 +149,7 @@ impl Left {
             if Instant::now() >= deadline {
                 break why;
             }
-            std::thread::sleep(Duration::from_millis(1));
+            uunwind_clock::sleep(Duration::from_millis(1));
         };
         Err(format!(
             "the sampler's memory stays in process {}, where nothing of it runs any more: {why}. The next uu takes it out",
@@ -233,7 +234,7 @@ impl Left {
 
     /// The pc of a thread, by a stop. `None`: it has ended, or could not be stopped in time.
     fn stands_at(&self, tid: u32) -> Option<u64> {
-        let mut stopped = Stopped::one(tid, STOP).ok()?;
+        let mut stopped = Stopped::one(self.pid, tid, STOP).ok()?;
         // Such a signal was due before its handler went, and would end the process now.
         stopped.swallowed = SIGNAL;
         let pc = stopped.registers(tid).map(|registers| registers.rip);

@@ -7,7 +7,8 @@ use crate::memory::Memory;
 use crate::threads::tids;
 use crate::waits::{self, Registers};
 use object::elf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_elf::maps::{self, Mapping};
 use uunwind_elf::process;
 use uunwind_elf::Image;
@@ -122,7 +123,7 @@ impl Place {
             if looks == LOOKS || begun.elapsed() >= LONGEST {
                 return no("all of its threads block SIGSTKFLT, the sampler's signal");
             }
-            std::thread::sleep(BETWEEN);
+            uunwind_clock::sleep(BETWEEN);
         }
         if let Some(why) = thread_that_forbids(pid, signal) {
             return Err(why);
@@ -149,7 +150,7 @@ impl Place {
             if begun.elapsed() >= LONGEST {
                 return no("its dynamic loader was at work whenever that was looked at");
             }
-            std::thread::sleep(BETWEEN);
+            uunwind_clock::sleep(BETWEEN);
             mappings = read()?.collect();
         }
         if let Some(kind) = registered(pid) {
@@ -303,7 +304,8 @@ fn loader(pid: u32, mappings: &[Mapping]) -> Option<(u64, Region)> {
         }
         seen.push(mapping.inode);
         let Some(image) = file_of(pid, mapping) else { continue };
-        let Some(bias) = crate::objects::bias(&image, mapping.start) else { continue };
+        let Some(first) = crate::objects::first_of(&image, mappings, mapping.inode) else { continue };
+        let Some(bias) = crate::objects::bias(&image, first.start) else { continue };
         let find_here = image.symbol("_dl_find_object").map(|symbol| bias.wrapping_add(symbol.address));
         find = find.or(find_here);
         if let Some(symbol) = image.symbol("_rtld_global").filter(|symbol| symbol.size <= DATA) {
@@ -318,7 +320,7 @@ fn program(pid: u32, mappings: &[Mapping]) -> Option<(Image, Region)> {
     use std::os::unix::fs::MetadataExt;
     let image = Image::open(&process::file(pid, "exe")).ok()?;
     let inode = image.metadata()?.ino();
-    let first = mappings.iter().find(|m| m.inode == inode)?;
+    let first = crate::objects::first_of(&image, mappings, inode)?;
     let extent = crate::objects::extent(&image, uunwind_core::span::Span::new(first.start, first.end))?;
     let region = Region { start: extent.start, len: extent.end - extent.start };
     Some((image, region))

@@ -75,7 +75,8 @@ pub(super) mod tests {
     use crate::inject::{Injected, Settings, SIGNAL};
     use crate::prepared::Image;
     use std::process::{Child, Command, Stdio};
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
+    use uunwind_clock::Instant;
     use uunwind_recorder::session::memory_file;
 
     /// A shell's commands, the last of which is to sleep.
