@@ -295,13 +295,12 @@ enum Waited {
 fn wait_once(tid: u32) -> Waited {
     // SAFETY: a successful call has written these fields; the pid is 0 if there was nothing to report.
     let fields = |info: libc::siginfo_t| unsafe { (info.si_pid(), info.si_status(), info.si_code) };
-    // A traced thread's stop is reported whatever is asked for, so that only the code distinguishes it from an end.
-    match wait_for(tid, libc::WSTOPPED).map(fields) {
-        Some((pid, status, libc::CLD_TRAPPED | libc::CLD_STOPPED)) if pid != 0 => {
+    // A traced thread's stop is reported whatever is asked for, so that only the code distinguishes it from an end. One
+    // that has ended counts as no child here: only the next question finds it, and its end is to be taken notice of.
+    if let Some((pid, status, libc::CLD_TRAPPED | libc::CLD_STOPPED)) = wait_for(tid, libc::WSTOPPED).map(fields) {
+        if pid != 0 {
             return Waited::Stopped { event: status >> 8, signal: status & 0xff };
         }
-        Some(_) => {}
-        None => return Waited::Ended,
     }
     match ended(tid) {
         Some(true) => {
