@@ -4,7 +4,7 @@ use object::{Object, ObjectSection};
 use std::path::Path;
 use std::process::Command;
 use uunwind_tests::rules::objects::{read, violations, Facts, Policy};
-use uunwind_tests::rules::{files, languages, layers, unwind};
+use uunwind_tests::rules::{files, languages, layers, outside, unwind};
 use uunwind_tests::{compile, paths};
 
 /// Functions that the compiler may call by itself.
@@ -80,6 +80,18 @@ fn only_its_own_rooms_name_a_language() {
         wrong.extend(languages::violations(&name, &text));
     }
     assert!(seen > 100, "only {seen} files in these rooms");
+    none(wrong);
+}
+
+#[test]
+fn time_and_processes_are_asked_for_at_one_place() {
+    let root = paths::root();
+    let mut wrong = Vec::new();
+    for path in files::project(&root).into_iter().filter(|path| path.extension().is_some_and(|e| e == "rs")) {
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        let name = path.strip_prefix(&root).expect("inside the root").to_string_lossy().into_owned();
+        wrong.extend(outside::violations(&name, &text));
+    }
     none(wrong);
 }
 

@@ -21,7 +21,7 @@ const DELETED: &[u8] = b" (deleted)";
 
 /// Describes every object with executable mappings, in order of addresses, and every other executable mapping.
 pub fn describe_all(pid: u32, most: usize) -> Result<String, Failure> {
-    let unreadable = |e| Failure::new(format!("process {pid}: cannot read /proc/{pid}/maps: {e}"));
+    let unreadable = |e| Failure::new(format!("process {pid}: cannot read what it has mapped: {e}"));
     let mappings: Vec<Mapping> = maps::of(pid).map_err(unreadable)?.filter(Mapping::is_executable).collect();
     if mappings.is_empty() {
         return Err(Failure::new(format!("process {pid} has no executable mapping (a kernel thread, or ended)")));

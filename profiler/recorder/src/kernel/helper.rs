@@ -28,6 +28,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
+use uunwind_elf::process;
 use uunwind_ring::EVENT_COOKIE;
 
 /// Connections at once, at most. Later ones wait.
@@ -199,7 +200,8 @@ fn give(path: &Path, owner: Owner) -> io::Result<()> {
 /// Whether a process with these ids, and no rights beyond, may look into the thread. The calling process must have one
 /// thread.
 fn may_look(uid: u32, gid: u32, tid: u32) -> io::Result<bool> {
-    let path = CString::new(format!("/proc/{tid}/environ")).map_err(io::Error::from)?;
+    let path =
+        CString::new(process::file(tid, "environ").into_os_string().into_encoded_bytes()).map_err(io::Error::from)?;
     // SAFETY: this process has no other thread that could hold a lock; the child makes system calls only.
     let child = unsafe { libc::fork() };
     if child == 0 {
