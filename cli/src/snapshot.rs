@@ -6,6 +6,7 @@ use clap::Args;
 use rustix::process::{kill_process, Pid, Signal};
 use std::ffi::OsString;
 use std::fs;
+use uunwind_elf::process;
 
 /// Asks a running `uu record` to write what it has so far.
 #[derive(Debug, Args)]
@@ -36,7 +37,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
 
 /// Whether it is a `uu record` that handles the signal, which would end another program.
 fn records(pid: u32) -> bool {
-    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = fs::read(process::file(pid, "cmdline")).unwrap_or_default();
     let mut words = words.split(|byte| *byte == 0);
     let is_uu = words.next().is_some_and(|program| program.rsplit(|byte| *byte == b'/').next() == Some(b"uu"));
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

@@ -172,6 +172,73 @@ fn native_threads_are_those_of_the_live_process() {
     }
 }
 
+/// Linkers that this machine has, as options of gcc: in which pages of the file segments share, they differ.
+fn linkers() -> Vec<Vec<&'static str>> {
+    let mut found = vec![vec!["-Wl,-z,noseparate-code"]];
+    for (command, option) in [("ld.lld", "-fuse-ld=lld"), ("ld.gold", "-fuse-ld=gold"), ("mold", "-fuse-ld=mold")] {
+        if Command::new(command).arg("--version").output().is_ok() {
+            found.push(vec![option, "-Wl,--build-id=none"]);
+        } else {
+            skips::skipped(&format!("core files of programs that {command} links"), "it is not installed");
+        }
+    }
+    if found.iter().any(|options| options[0].contains("lld")) {
+        found.push(vec!["-fuse-ld=lld", "-Wl,--build-id"]);
+        found.push(vec!["-fuse-ld=lld", "-Wl,--build-id=none", "-Wl,-z,separate-code"]);
+        found.push(vec!["-fuse-ld=lld", "-Wl,--build-id=none", "-no-pie"]);
+    }
+    found
+}
+
+/// Small programs, and libraries of theirs: their segments may share the first page of the file, which is mapped for
+/// each; and a library's copies may lie side by side.
+#[test]
+fn objects_whose_segments_share_a_page_are_whole() {
+    for writer in writers() {
+        for linker in linkers() {
+            let what = format!("{writer:?} {linker:?}");
+            let scratch = paths::scratch("core-linkers");
+            let library = scratch.join("libcopied.so");
+            let mut gcc = Command::new("gcc");
+            gcc.args(["-O2", "-g", "-shared", "-fPIC", "-nostdlib", "-o"]).arg(&library);
+            gcc.args(linker.iter().filter(|option| **option != "-no-pie")).arg(paths::source("native/copied.c"));
+            process::run(&mut gcc, &scratch, uu::LIMIT).expect_code(0);
+            let options = [&["-pthread", "-g", "-O2"], &linker[..]].concat();
+            let program = compile::gcc(&scratch, "copies", &["native/copies.c"], &options);
+            let mut running = start(Command::new(&program).arg(&library), &scratch.join("cores"));
+            assert_eq!(running.line(), "ready");
+            let Some((live, dead)) = live_and_dead(&scratch, &mut running, writer, &scratch.join("cores")) else {
+                continue;
+            };
+            expect_same(&dead, &live, &what);
+            let copies = threads(&live).iter().filter(|thread| functions(thread).contains(&"calls_back"));
+            assert_eq!(copies.count(), 3, "{what}: {live:#}");
+        }
+    }
+}
+
+/// A core file of a process whose main thread had ended.
+#[test]
+fn a_main_thread_that_has_ended_hides_no_other() {
+    for writer in writers() {
+        let scratch = paths::scratch("core-main-ended");
+        let program = compile::gcc(&scratch, "main_ended", &["native/main_ended.c"], &["-pthread", "-g"]);
+        if writer == Writer::Gdb {
+            skips::skipped("a core file of gdb of a process whose main thread has ended", "gdb takes it for a zombie");
+            continue;
+        }
+        let mut running = start(&mut Command::new(&program), &scratch.join("cores"));
+        assert_eq!(running.line(), "ready");
+        let Some(core) = core_of(&mut running, writer, &scratch.join("cores")) else { continue };
+        let dead = dead(&scratch, &core, &[]);
+        for chain in [["spins", "in_loop"], ["waits", "in_wait"]] {
+            let there = |thread: &&Value| functions(thread).windows(2).any(|pair| pair == chain);
+            let thread = threads(&dead).iter().find(there).unwrap_or_else(|| panic!("{writer:?} {chain:?}: {dead:#}"));
+            assert_eq!(thread["complete"], true, "{writer:?}: {thread:#}");
+        }
+    }
+}
+
 /// The interpreted frames with their lines, innermost first.
 fn interpreted(thread: &Value) -> Vec<(String, u64)> {
     let frames = thread["frames"].as_array().expect("frames").iter().filter(|frame| frame["kind"] == "interpreted");

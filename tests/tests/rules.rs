@@ -4,7 +4,7 @@ use object::{Object, ObjectSection};
 use std::path::Path;
 use std::process::Command;
 use uunwind_tests::rules::objects::{read, violations, Facts, Policy};
-use uunwind_tests::rules::{files, languages, layers, unwind};
+use uunwind_tests::rules::{files, languages, layers, outside, unwind};
 use uunwind_tests::{compile, paths};
 
 /// Functions that the compiler may call by itself.
@@ -83,9 +83,21 @@ fn only_its_own_rooms_name_a_language() {
     none(wrong);
 }
 
+#[test]
+fn time_and_processes_are_asked_for_at_one_place() {
+    let root = paths::root();
+    let mut wrong = Vec::new();
+    for path in files::project(&root).into_iter().filter(|path| path.extension().is_some_and(|e| e == "rs")) {
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        let name = path.strip_prefix(&root).expect("inside the root").to_string_lossy().into_owned();
+        wrong.extend(outside::violations(&name, &text));
+    }
+    none(wrong);
+}
+
 /// What an object that this test is linked with has: the oracle for what our objects may import and interpose.
 fn loaded(name: &str) -> Facts {
-    let mut mappings = uunwind_elf::maps::of("self").expect("the mappings of this process");
+    let mut mappings = uunwind_elf::maps::own().expect("the mappings of this process");
     let path = mappings.find_map(|m| String::from_utf8(m.name).ok().filter(|path| path.contains(name)));
     let path = path.unwrap_or_else(|| panic!("this test is linked with {name}"));
     read(Path::new(&path)).expect("it is an ELF object")

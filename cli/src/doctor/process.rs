@@ -8,10 +8,11 @@ use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use uunwind_doctor::doctor::diagnose;
 use uunwind_doctor::Binary;
 use uunwind_elf::maps::{self, Mapping};
+use uunwind_elf::process;
 
 /// Size limit of the vDSO, in bytes: it is two pages long.
 const VDSO_LIMIT: u64 = 1 << 20;
@@ -20,7 +21,7 @@ const DELETED: &[u8] = b" (deleted)";
 
 /// Describes every object with executable mappings, in order of addresses, and every other executable mapping.
 pub fn describe_all(pid: u32, most: usize) -> Result<String, Failure> {
-    let unreadable = |e| Failure::new(format!("process {pid}: cannot read /proc/{pid}/maps: {e}"));
+    let unreadable = |e| Failure::new(format!("process {pid}: cannot read what it has mapped: {e}"));
     let mappings: Vec<Mapping> = maps::of(pid).map_err(unreadable)?.filter(Mapping::is_executable).collect();
     if mappings.is_empty() {
         return Err(Failure::new(format!("process {pid} has no executable mapping (a kernel thread, or ended)")));
@@ -55,14 +56,13 @@ pub fn describe_all(pid: u32, most: usize) -> Result<String, Failure> {
 
 /// A mapped file, found through the process: it may have another root, or the file may have lost its name since.
 fn file(pid: u32, mapping: &Mapping) -> Result<Binary, String> {
-    let process = Path::new("/proc").join(pid.to_string());
     let path = PathBuf::from(OsStr::from_bytes(&mapping.name));
-    let seen = process.join("root").join(path.strip_prefix("/").unwrap_or(&path));
+    let seen = process::file(pid, "root").join(path.strip_prefix("/").unwrap_or(&path));
     if !mapping.name.ends_with(DELETED) || seen.exists() {
         return Binary::open(&seen).map_err(|why| why.to_string());
     }
     // The kernel's link leads to files without a name as well; it needs CAP_CHECKPOINT_RESTORE.
-    let link = process.join("map_files").join(format!("{:x}-{:x}", mapping.start, mapping.end));
+    let link = process::mapped_file(pid, mapping.start, mapping.end);
     Binary::open(&link).map_err(|why| format!("the file was deleted or replaced while the process runs it ({why})"))
 }
 
@@ -70,7 +70,7 @@ fn file(pid: u32, mapping: &Mapping) -> Result<Binary, String> {
 fn vdso(pid: u32, mapping: &Mapping) -> io::Result<Binary> {
     let len = mapping.end.saturating_sub(mapping.start).min(VDSO_LIMIT);
     let mut bytes = vec![0; len as usize];
-    File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut bytes, mapping.start)?;
+    File::open(process::file(pid, "mem"))?.read_exact_at(&mut bytes, mapping.start)?;
     Ok(Binary { path: "[vdso]".into(), bytes })
 }
 

@@ -8,8 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::thread::{sleep, Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+use uunwind_clock::{sleep, Instant};
+use uunwind_elf::process;
 use uunwind_recorder::jit::Jit;
 use uunwind_recorder::naming;
 use uunwind_recording::objects::ObjectMap;
@@ -219,7 +221,7 @@ fn lost(recording: &Recording) -> u64 {
 fn files(recording: &Recording, object: &Object) -> Vec<PathBuf> {
     let path = Path::new(OsStr::from_bytes(&object.path));
     let pid = recording.processes.get(object.process as usize).map_or(0, |process| process.pid);
-    let inside = path.strip_prefix("/").map(|path| Path::new(&format!("/proc/{pid}/root")).join(path)).ok();
-    let mapped = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", object.start, object.end));
+    let inside = path.strip_prefix("/").map(|path| process::file(pid, "root").join(path)).ok();
+    let mapped = process::mapped_file(pid, object.start, object.end);
     [Some(path.to_owned()), inside, Some(mapped)].into_iter().flatten().collect()
 }

@@ -4,8 +4,9 @@
 use crate::forever;
 use crate::plugins::{folder, is_own};
 use crate::state::{Installed, State};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use uunwind_built_in::HALVES;
+use uunwind_clock::Instant;
 use uunwind_core::errno::{Errno, EEXIST, ENOMEM};
 use uunwind_core::library::Library;
 use uunwind_elf::Image;

@@ -4,7 +4,8 @@
 //! process does. The child of a fork has none until the next set-up with the flag.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_core::due::Due;
 use uunwind_core::errno::{Errno, EAGAIN};
 use uunwind_core::library::Library;
@@ -87,8 +88,11 @@ fn rest(busy: Duration) {
     const SLICE: Duration = Duration::from_millis(5);
     let until = Instant::now() + (busy * 4).min(Duration::from_secs(1));
     while STATE.load(Ordering::Acquire) == THERE {
-        let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) else { return };
-        std::thread::sleep(left.min(SLICE));
+        let left = until - Instant::now();
+        if left.is_zero() {
+            return;
+        }
+        uunwind_clock::sleep(left.min(SLICE));
     }
 }
 
@@ -106,7 +110,7 @@ extern "C" fn end() {
     let limit = Instant::now() + Duration::from_secs(1);
     while STATE.load(Ordering::Acquire) == ENDING && Instant::now() < limit {
         due.wake();
-        std::thread::sleep(Duration::from_micros(100));
+        uunwind_clock::sleep(Duration::from_micros(100));
     }
 }
 

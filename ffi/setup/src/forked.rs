@@ -21,7 +21,7 @@ pub fn is_child() -> bool {
 
 /// The files' parts that are mapped as code.
 fn code() -> Vec<Mapping> {
-    let all = maps::of("self").into_iter().flatten();
+    let all = maps::own().into_iter().flatten();
     all.filter(|mapping| mapping.inode != 0 && mapping.permissions.contains('x')).collect()
 }
 

@@ -5,8 +5,8 @@ use std::os::unix::fs::FileExt;
 use uunwind_core::object_key;
 use uunwind_elf::maps::{self, Mapping};
 
-/// The program's own file, also after it was removed.
-pub const PROGRAM: &str = "/proc/self/exe";
+/// The program's own file, also after it was removed, or its main thread has ended.
+pub const PROGRAM: &str = "/proc/thread-self/exe";
 
 /// The loader's name of the kernel's object.
 pub const VDSO: &[u8] = b"linux-vdso.so.1";
@@ -19,12 +19,12 @@ const PROGRAM_HEADER: usize = 56;
 /// address; 0: none is, or they are not mapped. The loader, which cannot be asked in the child of a fork, is not asked.
 pub fn headers_key(address: u64) -> u64 {
     let read = || {
-        let mappings: Vec<Mapping> = maps::of("self").ok()?.collect();
+        let mappings: Vec<Mapping> = maps::own().ok()?.collect();
         let at = mappings.iter().position(|mapping| mapping.start <= address && address < mapping.end)?;
         let inode = mappings.get(at)?.inode;
         let before = mappings.get(..=at)?.iter().rev().take_while(|mapping| mapping.inode == inode);
         let first = before.filter(|mapping| mapping.offset == 0).last()?;
-        let memory = File::open("/proc/self/mem").ok()?;
+        let memory = File::open("/proc/thread-self/mem").ok()?;
         let bytes = |at: u64, len: usize| {
             let mut bytes = vec![0; len];
             memory.read_exact_at(&mut bytes, at).ok().map(|()| bytes)

@@ -13,8 +13,10 @@ pub mod files;
 mod frames;
 mod hash;
 mod image;
+pub mod mapped;
 pub mod maps;
 mod notes;
+pub mod process;
 mod symtab;
 mod view;
 

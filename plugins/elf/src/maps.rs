@@ -1,9 +1,11 @@
 //! What a process has mapped, by
 //! [`/proc/PID/maps`](https://man7.org/linux/man-pages/man5/proc_pid_maps.5.html). Names of files may hold any bytes.
 
-use std::fmt::Display;
+use crate::mapped::Part;
+use crate::{process, Span};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
+use std::path::Path;
 
 /// One mapping: a line of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,6 +54,16 @@ impl Mapping {
         self.permissions.contains('w')
     }
 
+    /// Whether it is a mapping of the same file.
+    pub fn is_of_file(&self, other: &Mapping) -> bool {
+        (self.inode, self.device, &self.name) == (other.inode, other.device, &other.name)
+    }
+
+    /// As a part of an object.
+    pub fn part(&self) -> Part {
+        Part { place: Span::new(self.start, self.end), offset: self.offset, is_code: Some(self.is_executable()) }
+    }
+
     /// Whether its bytes may be executed.
     pub fn is_executable(&self) -> bool {
         self.permissions.contains('x')
@@ -63,9 +75,31 @@ fn number_of(text: &str) -> u32 {
     u32::from_str_radix(text, 16).unwrap_or(0)
 }
 
-/// The mappings of a process, given by its pid or as "self", in order of addresses. A process that has ended has none.
-pub fn of(process: impl Display) -> io::Result<impl Iterator<Item = Mapping>> {
-    let lines = BufReader::new(File::open(format!("/proc/{process}/maps"))?).split(b'\n');
+/// The mappings of a process, in order of addresses. A process that has ended has none.
+pub fn of(pid: u32) -> io::Result<impl Iterator<Item = Mapping>> {
+    /// At most this number of threads ends between being found and being asked.
+    const TRIES: usize = 8;
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let folder = process::folder(pid);
+        let mut mappings = in_folder(&folder).map(Iterator::peekable);
+        let is_any = mappings.as_mut().is_ok_and(|mappings| mappings.peek().is_some());
+        // If the thread has ended since, the process may live.
+        if is_any || tries == TRIES || process::folder(pid) == folder {
+            return mappings;
+        }
+    }
+}
+
+/// The mappings of the calling process.
+pub fn own() -> io::Result<impl Iterator<Item = Mapping>> {
+    // Its main thread may have ended.
+    in_folder(Path::new("/proc/thread-self"))
+}
+
+fn in_folder(folder: &Path) -> io::Result<impl Iterator<Item = Mapping>> {
+    let lines = BufReader::new(File::open(folder.join("maps"))?).split(b'\n');
     Ok(lines.map_while(Result::ok).filter_map(|line| Mapping::parse(&line)))
 }
 
@@ -111,7 +145,7 @@ mod tests {
     #[test]
     fn this_process_has_mapped_this_code() {
         let here = this_process_has_mapped_this_code as *const () as u64;
-        let mapping = of("self").expect("maps").find(|m| (m.start..m.end).contains(&here)).expect("this code");
+        let mapping = own().expect("maps").find(|m| (m.start..m.end).contains(&here)).expect("this code");
         assert!(mapping.is_executable() && mapping.inode != 0);
         assert_eq!(of(std::process::id()).expect("maps").find(|m| m.start == mapping.start), Some(mapping));
     }

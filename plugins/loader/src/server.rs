@@ -13,7 +13,8 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 
 /// Time limit for opening a plugin, and for one file.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -163,7 +164,7 @@ impl Server {
 pub(crate) fn end_of(child: &mut Child) -> Option<ExitStatus> {
     for _ in 0..100 {
         match child.try_wait() {
-            Ok(None) => std::thread::sleep(Duration::from_millis(1)),
+            Ok(None) => uunwind_clock::sleep(Duration::from_millis(1)),
             Ok(status) => return status,
             Err(_) => return None,
         }

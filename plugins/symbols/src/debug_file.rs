@@ -11,7 +11,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_elf::blocks::Blocks;
 use uunwind_elf::files;
 
@@ -111,7 +112,7 @@ fn ask(client: &Path, build_id: &[u8], patience: Duration) -> Option<PathBuf> {
             let _ = child.wait();
             return None;
         }
-        std::thread::sleep(Duration::from_millis(5));
+        uunwind_clock::sleep(Duration::from_millis(5));
     }
     // A path is shorter than what a pipe holds.
     let mut said = String::new();

@@ -33,7 +33,7 @@ pub struct Process {
     /// Largest signal frame that the kernel pushes on this CPU, in bytes: AT_MINSIGSTKSZ of
     /// [getauxval](https://man7.org/linux/man-pages/man3/getauxval.3.html).
     pub signal_frame: u64,
-    /// Path of the program, from `/proc/self/exe`: the loader's link map of the program has an empty name.
+    /// Path of the program, from `/proc/thread-self/exe`: the loader's link map of the program has an empty name.
     pub exe: Path,
     /// What the recorder says of the process; `None`: nothing, and they are in one pid namespace.
     pub outer: Option<Outer>,
@@ -57,10 +57,11 @@ pub struct Path {
 }
 
 impl Path {
-    /// Reads [`/proc/self/exe`](https://man7.org/linux/man-pages/man5/proc_pid_exe.5.html). Empty if that fails.
+    /// Reads [`/proc/thread-self/exe`](https://man7.org/linux/man-pages/man5/proc_pid_exe.5.html): the main thread may
+    /// have ended. Empty if that fails.
     pub fn of_program() -> Path {
         let mut path = Path { bytes: [0; 1024], len: 0 };
-        let (name, room) = (c"/proc/self/exe".as_ptr() as usize, path.bytes.as_mut_ptr() as usize);
+        let (name, room) = (c"/proc/thread-self/exe".as_ptr() as usize, path.bytes.as_mut_ptr() as usize);
         let arguments = [libc::AT_FDCWD as usize, name, room, path.bytes.len(), 0, 0];
         // SAFETY: a NUL-terminated path and a buffer of that length.
         let read = unsafe { syscall::call(nr::READLINKAT, arguments) };

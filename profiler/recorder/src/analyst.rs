@@ -7,9 +7,11 @@ use crate::child::interrupted;
 use crate::facts::Full;
 use crate::tables::Tables;
 use std::collections::VecDeque;
-use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
+use uunwind_clock::channel::{channel, Receiver, Sender};
+use uunwind_clock::sleep;
 use uunwind_elf::{key_of, Image};
 use uunwind_tables_build::Cache;
 
@@ -45,7 +47,7 @@ pub struct Analyst {
 }
 
 struct Thread {
-    images: Sender<Request>,
+    images: mpsc::Sender<Request>,
     findings: Receiver<Finding>,
     handle: JoinHandle<()>,
 }
@@ -127,14 +129,14 @@ impl Drop for Analyst {
         if let Some(Thread { images, findings, handle }) = self.thread.take() {
             drop((images, findings));
             while !handle.is_finished() && interrupted().is_none() {
-                std::thread::park_timeout(GLANCE.min(Duration::from_millis(5)));
+                sleep(GLANCE.min(Duration::from_millis(5)));
             }
         }
     }
 }
 
 fn start(cache: Cache) -> Option<Thread> {
-    let (images, asked) = channel::<Request>();
+    let (images, asked) = mpsc::channel::<Request>();
     let (report, findings) = channel();
     let work = move || work(&asked, &report, &cache);
     let handle = Builder::new().name("uu-analyst".to_owned()).spawn(work).ok()?;
@@ -142,7 +144,7 @@ fn start(cache: Cache) -> Option<Thread> {
 }
 
 /// Analyses what is asked for, until nobody can ask any more, or nobody takes the findings.
-fn work(asked: &Receiver<Request>, report: &Sender<Finding>, cache: &Cache) {
+fn work(asked: &mpsc::Receiver<Request>, report: &Sender<Finding>, cache: &Cache) {
     // Those that are not cached: they are analysed while no other comes.
     let mut later = VecDeque::new();
     loop {
@@ -238,7 +240,7 @@ mod tests {
         cache.table(&small()).expect("a table");
         let other = || Image::open(Path::new("/proc/self/exe")).expect("an object");
         // In one go, so that the thread finds both when it begins.
-        let (images, asked) = channel::<Request>();
+        let (images, asked) = mpsc::channel::<Request>();
         let (report, findings) = channel();
         let tables = nowhere();
         for image in [other(), small()] {

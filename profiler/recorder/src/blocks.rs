@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use uunwind_core::plugin::trimmed;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::EMBEDDER;
+use uunwind_elf::process;
 use uunwind_recording::{Counters, Process};
 use uunwind_ring::layout::{ProcessBlock, PLUGIN_OFF};
 
@@ -188,7 +189,7 @@ fn is_later(seen: &Seen, claimed: u64) -> bool {
 
 /// The process as it is written to the recording.
 pub fn describe(header: &ProcessBlock) -> Process {
-    let exe = std::fs::read_link(format!("/proc/{}/exe", header.pid)).ok();
+    let exe = std::fs::read_link(process::file(header.pid, "exe")).ok();
     let exe = exe.map_or_else(Vec::new, |path| path.into_os_string().into_encoded_bytes());
     Process {
         pid: header.pid,
@@ -204,7 +205,7 @@ pub fn describe(header: &ProcessBlock) -> Process {
 /// The command line of a process, or its beginning; empty if it is gone.
 fn command(pid: u32) -> Vec<Vec<u8>> {
     let mut line = Vec::new();
-    let file = std::fs::File::open(format!("/proc/{pid}/cmdline"));
+    let file = std::fs::File::open(process::file(pid, "cmdline"));
     let _ = file.and_then(|file| file.take(COMMAND_BYTES).read_to_end(&mut line));
     Process::words(&line)
 }

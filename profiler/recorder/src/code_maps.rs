@@ -2,8 +2,10 @@
 
 use crate::session::Session;
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_elf::maps;
+use uunwind_elf::process;
 use uunwind_ring::code_map::{in_use, of_word, offset_of, IN_USE, RANGES};
 
 /// A process whose sizes have not changed is looked at again after this time: memory can become executable without a
@@ -58,7 +60,7 @@ impl CodeMaps {
 
 /// Total size and data size, in pages; what a process uses of them changes all the time.
 fn sizes(pid: u32) -> String {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let text = std::fs::read_to_string(process::file(pid, "statm")).unwrap_or_default();
     let fields: Vec<&str> = text.split(' ').collect();
     [fields.first(), fields.get(5)].into_iter().flatten().copied().collect::<Vec<_>>().join(" ")
 }

@@ -4,6 +4,7 @@ use rustix::param::clock_ticks_per_second;
 use rustix::time::{clock_getres, clock_gettime, ClockId, Timespec};
 use std::fs::File;
 use std::io::{self, Read};
+use std::path::Path;
 
 /// Host name, and kernel release with machine.
 pub fn names() -> (String, String) {
@@ -73,7 +74,7 @@ fn tick() -> u64 {
 }
 
 /// What is in a file of the kernel's that fits into a page, in one read: [`std::fs::read`] makes six.
-fn read_once(path: &str) -> io::Result<Vec<u8>> {
+fn read_once(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     let mut text = vec![0; 4096];
     let length = File::open(path)?.read(&mut text)?;
     text.truncate(length);
@@ -87,12 +88,17 @@ pub struct Stat(Vec<u8>);
 impl Stat {
     /// That of a live process; `None`: there is none, or it cannot be read.
     pub fn of(pid: u32) -> Option<Stat> {
-        read_once(&format!("/proc/{pid}/stat")).ok().map(Stat)
+        read_once(format!("/proc/{pid}/stat")).ok().map(Stat)
     }
 
     /// That of a thread of a process.
     pub fn of_thread(pid: u32, tid: u32) -> Option<Stat> {
-        read_once(&format!("/proc/{pid}/task/{tid}/stat")).ok().map(Stat)
+        read_once(format!("/proc/{pid}/task/{tid}/stat")).ok().map(Stat)
+    }
+
+    /// That of the process or thread with this folder in `/proc`.
+    pub fn in_folder(folder: &Path) -> Option<Stat> {
+        read_once(folder.join("stat")).ok().map(Stat)
     }
 
     /// From what was read from such a file.
@@ -135,15 +141,10 @@ pub fn start_of(pid: u32) -> u64 {
     starttime.map_or(0, |ticks| ticks.saturating_mul(tick()).saturating_sub(suspended))
 }
 
-/// CPU time of a live process alone, in ns, from its CPU clock
-/// ([clock_getcpuclockid(3)](https://man7.org/linux/man-pages/man3/clock_getcpuclockid.3.html)).
+/// CPU time of a live process alone, in ns, from its CPU clock.
 pub fn exact_cpu_of(pid: u32) -> Option<u64> {
-    let (mut id, mut now) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
-    // SAFETY: the calls write to live locals.
-    let found = unsafe {
-        libc::clock_getcpuclockid(pid as libc::pid_t, &mut id) == 0 && libc::clock_gettime(id, &mut now) == 0
-    };
-    found.then(|| nanoseconds(now.tv_sec, now.tv_nsec)).filter(|time| *time != 0)
+    let used = uunwind_clock::cpu_of(pid)?;
+    u64::try_from(used.as_nanos()).ok().filter(|time| *time != 0)
 }
 
 #[cfg(test)]
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn own_cpu_time_is_seen_in_proc() {
-        let busy = std::time::Instant::now();
+        let busy = uunwind_clock::Instant::now();
         while busy.elapsed().as_millis() < 60 {}
         assert!(super::cpu_with_children(std::process::id()).0 > 0);
     }

@@ -4,6 +4,7 @@
 
 use std::path::PathBuf;
 use uunwind_elf::maps;
+use uunwind_elf::process;
 
 /// The mappings of the process that was looked up last. Reading `/proc/PID/maps` takes time proportional to the number
 /// of mappings, so reading it for each object would be quadratic: it is read at most once a turn.
@@ -33,7 +34,7 @@ impl MapFiles {
             self.load(pid);
             found = self.inside(start, end);
         }
-        found.map(|(from, to)| PathBuf::from(format!("/proc/{pid}/map_files/{from:x}-{to:x}")))
+        found.map(|(from, to)| process::mapped_file(pid, from, to))
     }
 
     fn inside(&self, start: u64, end: u64) -> Option<(u64, u64)> {
@@ -57,7 +58,7 @@ mod tests {
     fn many_objects_of_a_turn_take_one_read() {
         let own = std::process::id();
         let is_libc = |mapping: &maps::Mapping| String::from_utf8_lossy(&mapping.name).contains("libc.so");
-        let maps::Mapping { start, end, .. } = maps::of("self").expect("maps").find(is_libc).expect("libc");
+        let maps::Mapping { start, end, .. } = maps::own().expect("maps").find(is_libc).expect("libc");
         let mut files = MapFiles::default();
         for turn in 1..=2 {
             for _ in 0..1500 {

@@ -16,6 +16,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use uunwind_elf::process;
 use uunwind_elf::Image;
 use uunwind_elf::{files, key_of, maps};
 use uunwind_loader::Analysers;
@@ -136,22 +137,22 @@ impl Objects {
             // then, an object with the same key may have been seen before.
             let known = self.known.get(&object.facts_key).map(|known| known.path.clone());
             object.path = known.unwrap_or_else(|| without_deleted(exe.to_vec()));
-            let candidates = [format!("/proc/{pid}/exe").into(), path_of(&object.path)];
+            let candidates = [process::file(pid, "exe"), path_of(&object.path)];
             if !self.analyse_candidates(object, pid, &candidates, facts) {
                 object.path.clear();
             }
             return;
         }
         if !object.path.starts_with(b"/") {
-            if let Ok(cwd) = std::fs::read_link(format!("/proc/{pid}/cwd")) {
+            if let Ok(cwd) = std::fs::read_link(process::file(pid, "cwd")) {
                 object.path = cwd.join(OsStr::from_bytes(&object.path)).into_os_string().into_encoded_bytes();
             }
         }
         let path = Path::new(OsStr::from_bytes(&object.path));
-        let in_root = Path::new(&format!("/proc/{pid}/root")).join(path.strip_prefix("/").unwrap_or(path));
+        let in_root = process::file(pid, "root").join(path.strip_prefix("/").unwrap_or(path));
         // A path through /proc/self, such as /proc/self/fd/3 of a memfd, is translated to the process's pid.
         let own = path.strip_prefix("/proc/self").or(path.strip_prefix("/proc/thread-self"));
-        let own = own.map(|rest| Path::new(&format!("/proc/{pid}")).join(rest)).unwrap_or_default();
+        let own = own.map(|rest| process::folder(pid).join(rest)).unwrap_or_default();
         if !self.analyse_candidates(object, pid, &[own, in_root, path.to_owned()], facts) {
             // Empty facts are published, because targets would otherwise wait for them.
             self.note_full(facts.publish(object.facts_key, [0; 16], b"").is_err());
@@ -287,7 +288,7 @@ fn without_deleted(mut path: Vec<u8>) -> Vec<u8> {
 
 /// A memfd with a copy of this process's vDSO.
 fn own_vdso() -> Option<File> {
-    let vdso = maps::of("self").ok()?.find(|mapping| mapping.name == b"[vdso]")?;
+    let vdso = maps::own().ok()?.find(|mapping| mapping.name == b"[vdso]")?;
     let mut image = vec![0; usize::try_from(vdso.end.checked_sub(vdso.start)?).ok()?];
     File::open("/proc/self/mem").and_then(|memory| memory.read_exact_at(&mut image, vdso.start)).ok()?;
     let mut file = File::from(memory_file(c"uu-vdso").ok()?);

@@ -11,8 +11,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread::{Builder, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tempfile::NamedTempFile;
+use uunwind_clock::Instant;
 use uunwind_recording::{End, EndCause, Recording, Writer};
 use uunwind_symbolize::Files;
 

@@ -10,7 +10,8 @@ pub use process::{has_mapping, see, share_memory, Id, Seen};
 use reason::{Own, Reason};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_elf::maps::{self, Mapping};
 use uunwind_recording::NOT_RECORDED;
 
@@ -255,7 +256,7 @@ impl Survey {
 fn of_session(others: Vec<Id>, session: u64) -> HashSet<Id> {
     let own = process::executable(std::process::id());
     let is_session = move |mapping: Mapping| mapping.inode == session && mapping.has_in_name(SESSION_MAPPING);
-    let (found, of_session) = std::sync::mpsc::channel();
+    let (found, of_session) = uunwind_clock::channel::channel();
     let ask = move || {
         for id in others {
             let has_session = maps::of(id.0).is_ok_and(|mut mappings| mappings.any(is_session));

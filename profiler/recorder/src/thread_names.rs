@@ -8,8 +8,9 @@ use crate::machine;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use uunwind_built_in::HALVES;
+use uunwind_clock::Instant;
 use uunwind_language::{Half, Memory};
 
 /// Least time between two looks while threads wait for their names, and while they have them and may be renamed, ns.

@@ -18,7 +18,9 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
+use uunwind_elf::process;
 use uunwind_recorder::found_names::Unnamed;
 use uunwind_recorder::jit::Jit;
 use uunwind_recorder::stacks::Stacks;
@@ -308,12 +310,12 @@ pub fn record(looked: Vec<ThreadState>, walked: Vec<Option<Walked>>, names: Vec<
 
 /// Path of the program's file.
 pub fn exe(pid: u32) -> Vec<u8> {
-    fs::read_link(format!("/proc/{pid}/exe")).map(|path| path.as_os_str().as_bytes().to_vec()).unwrap_or_default()
+    fs::read_link(process::file(pid, "exe")).map(|path| path.as_os_str().as_bytes().to_vec()).unwrap_or_default()
 }
 
 /// The program and its arguments.
 pub fn command(pid: u32) -> Vec<Vec<u8>> {
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let line = fs::read(process::file(pid, "cmdline")).unwrap_or_default();
     Process::words(&line)
 }
 

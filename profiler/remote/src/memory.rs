@@ -11,6 +11,7 @@ use std::sync::Arc;
 use uunwind_core::memory::paged::{self, PAGE};
 use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::span::Span;
+use uunwind_elf::process;
 use uunwind_elf::Image;
 
 /// At most this number of pages is read for one look at the process (64 MiB): a walk through hostile memory ends.
@@ -33,9 +34,10 @@ pub struct Backing {
 }
 
 enum Source {
-    /// A process that stands still. `file`: `/proc/PID/mem`, which also reads what is mapped without the right to read;
-    /// `None`: it may not be opened.
-    Process { pid: libc::pid_t, file: Option<File> },
+    /// A process that stands still. `pid`: `None` if its main thread has ended: then its id leads to no memory, and that
+    /// of another thread may become another process's. `file`: `/proc/PID/mem`, which also reads what is mapped without
+    /// the right to read; `None`: it may not be opened.
+    Process { pid: Option<libc::pid_t>, file: Option<File> },
     /// A core file, and files for what it lacks, in order of addresses.
     Core { core: Arc<CoreFile>, backings: Vec<Backing> },
 }
@@ -71,9 +73,10 @@ pub struct Memory {
 impl Memory {
     /// The memory of the process with this id.
     pub fn of(pid: u32) -> Memory {
-        let file = File::open(format!("/proc/{pid}/mem")).ok();
+        let file = File::open(process::file(pid, "mem")).ok();
+        let pid = process::stand_in(pid).is_none().then_some(pid as libc::pid_t);
         Memory {
-            source: Source::Process { pid: pid as libc::pid_t, file },
+            source: Source::Process { pid, file },
             pages: RefCell::default(),
             ahead: RefCell::default(),
             pages_read: Cell::default(),
@@ -288,13 +291,13 @@ fn fill(page: &[u8; PAGE], offset: usize, out: &mut [u8]) -> bool {
 
 /// ([process_vm_readv](https://man7.org/linux/man-pages/man2/process_vm_readv.2.html), then `/proc/PID/mem`, which also
 /// reads mappings without the right to read).
-fn copy_from_process(pid: libc::pid_t, file: Option<&File>, address: u64, out: &mut [u8]) -> usize {
+fn copy_from_process(pid: Option<libc::pid_t>, file: Option<&File>, address: u64, out: &mut [u8]) -> usize {
     let to = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
     let from = libc::iovec { iov_base: address as *mut c_void, iov_len: out.len() };
     // SAFETY: `to` is the slice; the kernel checks the other process's addresses.
-    let read = unsafe { libc::process_vm_readv(pid, &raw const to, 1, &raw const from, 1, 0) };
-    match usize::try_from(read) {
-        Ok(read) if read > 0 => read,
+    let by = |pid| unsafe { libc::process_vm_readv(pid, &raw const to, 1, &raw const from, 1, 0) };
+    match pid.map(by).map(usize::try_from) {
+        Some(Ok(read)) if read > 0 => read,
         _ => file.and_then(|file| file.read_at(out, address).ok()).unwrap_or(0),
     }
 }

@@ -13,7 +13,10 @@ use std::sync::Arc;
 use uunwind_core::memory::Reader;
 use uunwind_core::rule::{is_final, Packed};
 use uunwind_core::span::Span;
+pub use uunwind_elf::mapped::bias;
+use uunwind_elf::mapped::{object_at, Part};
 use uunwind_elf::maps::{self, Mapping};
+use uunwind_elf::process;
 use uunwind_elf::{key_of, Image};
 use uunwind_recording::Object as Recorded;
 use uunwind_sources::Sources;
@@ -73,14 +76,18 @@ impl Objects {
     pub fn prepare(pid: u32, memory: &Memory, cache: &Cache, plugins: &mut Plugins) -> io::Result<Objects> {
         let mut objects = Objects { mappings: maps::of(pid)?.collect(), ..Objects::default() };
         let mappings = std::mem::take(&mut objects.mappings);
-        for files in mappings.chunk_by(|a, b| a.inode == b.inode && a.name == b.name) {
-            let Some(first) = files.first().filter(|first| is_file(first)) else { continue };
+        // Those that are in an object.
+        let mut taken = HashSet::new();
+        for first in mappings.iter().filter(|mapping| is_file(mapping) && mapping.offset == 0) {
             let is_code = mappings.iter().any(|other| other.name == first.name && other.is_executable());
-            if !is_code || objects.objects.len() >= LIMIT {
+            if !is_code || objects.objects.len() >= LIMIT || taken.contains(&first.start) {
                 continue;
             }
             match Mapped::open(pid, first, &mappings, memory, cache, plugins) {
-                Ok(Some(mapped)) => objects.objects.push(mapped),
+                Ok(Some((mapped, parts))) => {
+                    objects.objects.push(mapped);
+                    taken.extend(parts);
+                }
                 Ok(None) => {}
                 Err(why) => {
                     let name = String::from_utf8_lossy(&first.name);
@@ -157,7 +164,8 @@ impl Objects {
 }
 
 impl Mapped {
-    /// `None`: the mapping is not the beginning of an ELF file.
+    /// The object whose first byte this mapping has, and where its mappings begin. `None`: it is not the beginning of an
+    /// ELF file, or that is only read.
     fn open(
         pid: u32,
         first: &Mapping,
@@ -165,7 +173,7 @@ impl Mapped {
         memory: &Memory,
         cache: &Cache,
         plugins: &mut Plugins,
-    ) -> Result<Option<Mapped>, String> {
+    ) -> Result<Option<(Mapped, Vec<u64>)>, String> {
         let mut header = [0; 64];
         if !memory.read(first.start, &mut header) || !header.starts_with(elf::ELFMAG.as_slice()) {
             return Ok(None);
@@ -181,15 +189,13 @@ impl Mapped {
             open(pid, first, &header)?
         };
         let place = Span::new(first.start, first.end);
-        let covers = |m: &&Mapping, span: Span| m.is_executable() && span.contains(m.start);
         let Some(span) = extent(&image, place) else { return Ok(None) };
-        let is_code = |m: &&Mapping| covers(m, span) && (m.inode, &m.name) == (first.inode, &first.name);
-        if !mappings.iter().filter(is_code).any(|m| is_segment(&image, place.start, m)) {
-            // The program reads the file, whose code is mapped elsewhere.
-            return Ok(None);
-        }
-        let code = mappings.iter().filter(|m| covers(m, span)).map(|m| Span::new(m.start, m.end)).collect();
-        Ok(Mapped::new(&image, place, opened, &first.name, code, Some(cache), plugins))
+        let Some(parts) = parts_of(&image, mappings, first) else { return Ok(None) };
+        // Also code that was put in the place of the file's.
+        let covers = |m: &&Mapping| m.is_executable() && span.contains(m.start);
+        let code = mappings.iter().filter(covers).map(|m| Span::new(m.start, m.end)).collect();
+        let mapped = Mapped::new(&image, place, opened, &first.name, code, Some(cache), plugins);
+        Ok(mapped.map(|mapped| (mapped, parts)))
     }
 
     /// An object whose first bytes are mapped at `place`. `opened`: where its file can be opened. `code`: its
@@ -292,18 +298,19 @@ impl Mapped {
     }
 }
 
-/// Process address minus file address of an image whose first byte is mapped at `start`. `None`: none of its segments
-/// begins there.
-pub fn bias(image: &Image, start: u64) -> Option<u64> {
-    let lowest = image.segments().iter().find(|load| load.kind == elf::PT_LOAD && load.offset == 0)?;
-    Some(start.wrapping_sub(lowest.address & !0xfff))
+/// Where the mappings of the object begin whose first byte this mapping of a file has. `None`: the file is only read
+/// there.
+fn parts_of(image: &Image, mappings: &[Mapping], first: &Mapping) -> Option<Vec<u64>> {
+    let parts: Vec<Part> = mappings.iter().filter(|other| other.is_of_file(first)).map(Mapping::part).collect();
+    let index = parts.iter().position(|part| part.place.start == first.start)?;
+    let of = object_at(image, &parts, index)?;
+    Some(of.into_iter().filter_map(|index| Some(parts.get(index)?.place.start)).collect())
 }
 
-/// Whether a mapping lies where an executable segment of an image does, whose first byte is mapped at `start`.
-fn is_segment(image: &Image, start: u64, mapping: &Mapping) -> bool {
-    let Some(bias) = bias(image, start) else { return false };
-    let mut loads = image.segments().iter().filter(|load| load.kind == elf::PT_LOAD && load.flags & elf::PF_X != 0);
-    loads.any(|load| Span::sized(bias.wrapping_add(load.address & !0xfff), load.memory_size).contains(mapping.start))
+/// The mapping of a file's first byte where the file is an object, by the file's inode.
+pub fn first_of<'m>(image: &Image, mappings: &'m [Mapping], inode: u64) -> Option<&'m Mapping> {
+    let mut first = mappings.iter().filter(|mapping| mapping.inode == inode && mapping.offset == 0);
+    first.find(|first| parts_of(image, mappings, first).is_some())
 }
 
 /// All that an image takes in memory (process addresses), from its first byte, which is mapped at `place`.
@@ -317,13 +324,11 @@ pub fn extent(image: &Image, place: Span) -> Option<Span> {
 /// Opens the file of a mapping: the very one that is mapped, by `/proc/PID/map_files`, where that is allowed; else by
 /// its path in the process's root, if its inode and its first bytes are those that are mapped.
 fn open(pid: u32, mapping: &Mapping, header: &[u8]) -> Result<(Image, PathBuf), String> {
-    let exact = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));
+    let exact = process::mapped_file(pid, mapping.start, mapping.end);
     if let Ok(image) = Image::open(&exact) {
         return Ok((image, exact));
     }
-    let mut path = format!("/proc/{pid}/root").into_bytes();
-    path.extend_from_slice(&mapping.name);
-    let path = path_of(&path);
+    let path = in_root(pid, &mapping.name);
     let image = Image::open(&path).map_err(|error| error.to_string())?;
     let same_inode = image.metadata().is_some_and(|file| {
         use std::os::unix::fs::MetadataExt;
@@ -333,6 +338,13 @@ fn open(pid: u32, mapping: &Mapping, header: &[u8]) -> Result<(Image, PathBuf), 
         return Err(format!("{} is another file than the one that is mapped", path.display()));
     }
     Ok((image, path))
+}
+
+/// A path of the process's, as it is seen from here.
+pub fn in_root(pid: u32, path: &[u8]) -> PathBuf {
+    let mut seen = process::file(pid, "root").into_os_string();
+    seen.push(OsStr::from_bytes(path));
+    seen.into()
 }
 
 /// Start, end and inode of each executable mapping of a file or the vDSO.

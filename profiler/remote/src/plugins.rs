@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_core::plugin::installed::Installed;
 use uunwind_core::plugin::{Plugin, CHECKED_READS, PLUGIN_UNOWNED};
 use uunwind_core::span::Span;

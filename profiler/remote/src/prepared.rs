@@ -7,7 +7,9 @@ use crate::plugins::Plugins;
 use crate::refusal::{is_gone, is_narrow, refused, DumpError};
 use crate::target::has_ended;
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
+use uunwind_elf::process;
 use uunwind_recorder::machine::Stat;
 use uunwind_tables_build::Cache;
 
@@ -72,7 +74,7 @@ pub fn prepare(
         if has_ended(pid, pidfd) {
             return Err(Unprepared::Ended);
         }
-        std::thread::sleep(Duration::from_millis(1));
+        uunwind_clock::sleep(Duration::from_millis(1));
     }
 }
 
@@ -87,7 +89,7 @@ impl Image {
     /// As it is now.
     pub fn of(pid: u32) -> Image {
         // startcode and startstack.
-        let place = Stat::of(pid).and_then(|stat| stat.number(26).zip(stat.number(28)));
+        let place = Stat::in_folder(&process::folder(pid)).and_then(|stat| stat.number(26).zip(stat.number(28)));
         Image { exe: exe(pid), place }
     }
 

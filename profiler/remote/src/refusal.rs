@@ -8,6 +8,7 @@ use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
+use uunwind_elf::process;
 use uunwind_recorder::machine::Stat;
 
 /// The flag of kernel threads in field 9 of proc_pid_stat(5)
@@ -74,6 +75,7 @@ pub fn check(pid: u32) -> Result<(), DumpError> {
     if flags(pid) & KERNEL_THREAD != 0 {
         return Err(DumpError::Kernel(pid, waits::name(pid, pid)));
     }
+    // In the folder of another thread if only the main thread has ended.
     if field(pid, "State").is_some_and(|state| state.starts_with('Z')) {
         return Err(DumpError::Zombie(pid));
     }
@@ -200,9 +202,9 @@ fn is_filtered() -> bool {
     result < 0 && io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
-/// A field of `/proc/PID/status`.
+/// A field of `/proc/PID/status`, of a live thread if there is any.
 fn field(pid: u32, name: &str) -> Option<String> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = fs::read_to_string(process::file(pid, "status")).ok()?;
     status.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(":\t")?.to_owned()))
 }
 
@@ -219,7 +221,7 @@ pub fn is_gone(error: &io::Error) -> bool {
 /// Whether the process's program is a 32-bit one; false if its file cannot be read.
 pub fn is_narrow(pid: u32) -> bool {
     let mut head = [0; 5];
-    let read = File::open(format!("/proc/{pid}/exe")).and_then(|mut file| file.read_exact(&mut head));
+    let read = File::open(process::file(pid, "exe")).and_then(|mut file| file.read_exact(&mut head));
     read.is_ok() && head.starts_with(elf::ELFMAG.as_slice()) && head[4] == elf::ELFCLASS32
 }
 

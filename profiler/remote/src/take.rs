@@ -150,6 +150,11 @@ impl<'p> Place<'p> {
         });
         let mut taken = record(looked.collect(), walked, walks.into_names().names, time);
         taken.stopped = Some(stood);
+        if !taken.threads.is_empty() && taken.threads.iter().all(|thread| thread.tid != self.pid) {
+            notes.push(
+                "the main thread has ended, and has no stack: the process lives on in its other threads".to_owned(),
+            );
+        }
         let missed = taken.threads.iter().filter(|thread| thread.doing.is_none()).count();
         if missed > 0 {
             notes.push(format!("{missed} threads could not be stopped in time, and have no stack here"));
@@ -200,7 +205,7 @@ mod tests {
             let line = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
             line.starts_with(&format!("{} ", libc::SYS_clock_nanosleep))
         };
-        let begun = std::time::Instant::now();
+        let begun = uunwind_clock::Instant::now();
         while !is_asleep() {
             assert!(begun.elapsed() < Duration::from_secs(60), "sleep does not sleep");
             std::thread::yield_now();

@@ -15,7 +15,8 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_recorder::machine::{self, Stat};
 use uunwind_ring::record::SampleKind;
 
@@ -92,7 +93,7 @@ pub fn has_ended(pid: u32, pidfd: Option<&OwnedFd>) -> bool {
     }
     // Its first thread may have ended long before the others.
     let is_zombie = || Stat::of(pid).is_some_and(|stat| stat.field(3) == Some("Z"));
-    tids(pid).map_or_else(|error| is_gone(&error), |tids| tids.is_empty() || tids.len() == 1 && is_zombie())
+    tids(pid).map_or_else(|error| is_gone(&error), |tids| tids.is_empty() || tids == [pid] && is_zombie())
 }
 
 /// Waits until one of these is readable, but not longer than this.

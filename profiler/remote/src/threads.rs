@@ -11,12 +11,22 @@ use crate::waits::{repaired, Registers};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use uunwind_clock::Instant;
+use uunwind_elf::process;
+use uunwind_recorder::machine::Stat;
 
 /// Longest wait for threads to stop.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// The same for those that wait for a CPU: the kernel stops them as soon as they get one.
 const READY: Duration = Duration::from_secs(5);
+/// Longest pause between two questions whether a thread has stopped; whether it has ended is asked this often.
+const LONG: Duration = Duration::from_millis(1);
+/// Longest wait for the end of a thread that was killed while it stood: it needs a CPU for that.
+const KILLED: Duration = READY;
+/// Time between two looks for the ends of traced threads.
+const ENDS: Duration = Duration::from_millis(10);
 /// At most this number of times new threads are looked for.
 const ROUNDS: usize = 16;
 /// At most this number of threads is stopped.
@@ -33,11 +43,15 @@ enum Seized {
 
 /// The threads of a process, those that stand still among them. Dropping it lets them go.
 pub struct Stopped {
+    /// The process.
+    pid: u32,
     threads: BTreeMap<u32, Seized>,
     /// When the first of them was asked to stop.
     pub since: Instant,
     /// A signal that threads do not get when they are let go; 0: none.
     pub swallowed: i32,
+    /// Their ids, while a thread of this process takes notice of their ends.
+    watched: Option<Arc<Mutex<Vec<u32>>>>,
 }
 
 /// `PTRACE_EVENT_STOP`, which stands above the signal in a wait's status.
@@ -60,10 +74,12 @@ impl Stopped {
     /// Stops every thread of a process. Threads that end meanwhile are left out. Error: the first thread cannot be
     /// traced.
     pub fn all_of(pid: u32) -> io::Result<Stopped> {
-        let mut stopped = Stopped { threads: BTreeMap::new(), since: Instant::now(), swallowed: 0 };
+        let watched = Some(watch_for_ends()?);
+        let mut stopped = Stopped { pid, threads: BTreeMap::new(), since: Instant::now(), swallowed: 0, watched };
         for round in 0..ROUNDS {
             let mut new = Vec::new();
             for tid in tids(pid)? {
+                let is_first = stopped.threads.is_empty();
                 if stopped.threads.len() >= THREADS || stopped.threads.contains_key(&tid) {
                     continue;
                 }
@@ -72,10 +88,14 @@ impl Stopped {
                     Ok(()) => new.push(tid),
                     // It has ended, or is ending.
                     Err(Errno::SRCH) => {}
-                    Err(error) if round == 0 && tid == pid => return Err(error.into()),
+                    // One that has ended is refused as one is that may not be traced.
+                    Err(error) if round == 0 && is_first && !is_zombie(tid) => return Err(error.into()),
                     Err(_) => {}
                 }
                 stopped.threads.extend(new.last().map(|tid| (*tid, Seized::Asked)));
+                if let Some(watched) = &stopped.watched {
+                    watched.lock().unwrap_or_else(PoisonError::into_inner).extend(new.last());
+                }
             }
             if new.is_empty() {
                 break;
@@ -92,12 +112,17 @@ impl Stopped {
         Ok(stopped)
     }
 
-    /// Stops one thread. If it does not stand still in time, it is let go when the calling thread ends.
-    pub fn one(tid: u32, patience: Duration) -> io::Result<Stopped> {
+    /// Stops one thread of a process. If it does not stand still in time, it is let go when the calling thread ends.
+    pub fn one(pid: u32, tid: u32, patience: Duration) -> io::Result<Stopped> {
         // SAFETY: no pointer is passed, here and below. A thread that has ended is noticed by the wait.
         unsafe { ptrace(libc::PTRACE_SEIZE, tid, 0, 0) }?;
-        let mut stopped =
-            Stopped { threads: BTreeMap::from([(tid, Seized::Asked)]), since: Instant::now(), swallowed: 0 };
+        let mut stopped = Stopped {
+            pid,
+            threads: BTreeMap::from([(tid, Seized::Asked)]),
+            since: Instant::now(),
+            swallowed: 0,
+            watched: None,
+        };
         // SAFETY: as above.
         let _ = unsafe { ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0) };
         stopped.wait(&[tid], patience, |_| false);
@@ -108,14 +133,22 @@ impl Stopped {
     fn wait(&mut self, tids: &[u32], patience: Duration, is_ready: impl Fn(u32) -> bool) {
         let begun = Instant::now();
         let mut pause = Duration::from_micros(20);
-        for tid in tids {
+        let mut tids = tids.to_vec();
+        tids.reverse();
+        while let Some(tid) = tids.pop() {
             loop {
                 // Before it is asked for: this thread may have waited for a CPU, too.
                 let waited = begun.elapsed();
-                match wait_once(*tid) {
-                    Waited::Nothing if waited < patience || waited < READY && is_ready(*tid) => {
-                        std::thread::sleep(pause);
-                        pause = (pause * 2).min(Duration::from_millis(1));
+                match wait_once(tid) {
+                    // It ended before it could stop. If that is still not reported, it is a main thread, whose end is not
+                    // as long as others live.
+                    Waited::Nothing if pause >= LONG && is_zombie(tid) && matches!(wait_once(tid), Waited::Nothing) => {
+                        self.threads.remove(&tid);
+                        break;
+                    }
+                    Waited::Nothing if waited < patience || waited < READY && is_ready(tid) => {
+                        uunwind_clock::sleep(pause);
+                        pause = (pause * 2).min(LONG);
                     }
                     // Still asked: it is let go as soon as it stops, when this thread ends.
                     Waited::Nothing => break,
@@ -124,17 +157,31 @@ impl Stopped {
                         let is_group_stop = event == EVENT_STOP && signal != libc::SIGTRAP;
                         let signal = if event == EVENT_STOP { 0 } else { signal };
                         // At once: if uu is killed before it lets go, the call is repeated all the same.
-                        let registers = repair(*tid).map(Box::new);
-                        self.threads.insert(*tid, Seized::Stopped { signal, before: is_group_stop, registers });
+                        let registers = repair(tid).map(Box::new);
+                        self.threads.insert(tid, Seized::Stopped { signal, before: is_group_stop, registers });
                         break;
                     }
                     Waited::Ended => {
-                        self.threads.remove(tid);
+                        self.threads.remove(&tid);
+                        tids.extend(self.execed(tid));
                         break;
                     }
                 }
             }
         }
+    }
+
+    /// A thread that calls exec gets the id of the main thread, and stays traced (ptrace(2), "execve(2) under ptrace"):
+    /// to be let go, it must stop, too. The id of the process, if that has become of a thread.
+    fn execed(&mut self, tid: u32) -> Option<u32> {
+        let pid = self.pid;
+        if tid == pid || self.threads.contains_key(&pid) {
+            return None;
+        }
+        // SAFETY: no pointer is passed. It fails if this thread does not trace it.
+        unsafe { ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0) }.ok()?;
+        self.threads.insert(pid, Seized::Asked);
+        Some(pid)
     }
 
     /// The ids of all threads, and of each that stands still, whether it did so before.
@@ -163,8 +210,10 @@ impl Stopped {
         for (tid, seized) in std::mem::take(&mut self.threads) {
             let Seized::Stopped { signal, .. } = seized else { continue };
             let signal = if signal == self.swallowed { 0 } else { signal };
-            // SAFETY: the signal is passed itself. A thread that has ended needs no more.
-            let _ = unsafe { ptrace(libc::PTRACE_DETACH, tid, 0, signal as usize) };
+            // SAFETY: the signal is passed itself.
+            if unsafe { ptrace(libc::PTRACE_DETACH, tid, 0, signal as usize) }.is_err() {
+                end_of(tid);
+            }
         }
     }
 }
@@ -174,6 +223,38 @@ impl Drop for Stopped {
         // Threads that were asked and never stopped are let go by the kernel when this thread ends.
         self.release();
     }
+}
+
+/// Takes notice of the end of a thread that was killed while it stood still, as exec and exit of another thread do. An
+/// exec goes on only when the tracers of all other threads have; and until it is over, the kernel holds up whoever
+/// begins to trace a thread of the process (`cred_guard_mutex` in
+/// <https://github.com/torvalds/linux/blob/v6.1/kernel/ptrace.c>): both would wait for ever.
+pub fn end_of(tid: u32) {
+    let begun = Instant::now();
+    while matches!(wait_once(tid), Waited::Nothing) && begun.elapsed() < KILLED {
+        uunwind_clock::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Begins to take notice of the ends of threads that the calling thread traces, on a thread of its own, as long as the
+/// list lives: while the calling thread is held up as [`end_of`] says, it cannot do so itself.
+fn watch_for_ends() -> io::Result<Arc<Mutex<Vec<u32>>>> {
+    let list = Arc::new(Mutex::new(Vec::new()));
+    let watched = Arc::downgrade(&list);
+    std::thread::Builder::new().name("uu-ends".to_owned()).spawn(move || {
+        while let Some(list) = watched.upgrade() {
+            let tids: Vec<u32> = list.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            drop(list);
+            tids.into_iter().filter(|tid| matches!(ended(*tid), Some(true))).for_each(forget_ended);
+            uunwind_clock::sleep(ENDS);
+        }
+    })?;
+    Ok(list)
+}
+
+/// Whether a thread has ended, and is not forgotten yet.
+fn is_zombie(tid: u32) -> bool {
+    Stat::of(tid).is_some_and(|stat| matches!(stat.field(3), Some("Z" | "X")))
 }
 
 /// The registers of a thread that stands still.
@@ -212,34 +293,47 @@ enum Waited {
 /// Asks once for a traced thread ([waitid](https://man7.org/linux/man-pages/man2/waitid.2.html)). The end of a child of
 /// this process is left to whoever has started it, and wants its status.
 fn wait_once(tid: u32) -> Waited {
-    let ask = |flags| {
-        // SAFETY: all-zero is a valid siginfo.
-        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the pointer is to a live local.
-        let result = unsafe { libc::waitid(libc::P_PID, tid, &mut info, flags | libc::WNOHANG | libc::__WALL) };
-        (result == 0).then_some(info)
-    };
     // SAFETY: a successful call has written these fields; the pid is 0 if there was nothing to report.
     let fields = |info: libc::siginfo_t| unsafe { (info.si_pid(), info.si_status(), info.si_code) };
-    // A traced thread's stop is reported whatever is asked for, so that only the code distinguishes it from an end.
-    match ask(libc::WSTOPPED).map(fields) {
-        Some((pid, status, libc::CLD_TRAPPED | libc::CLD_STOPPED)) if pid != 0 => {
+    // A traced thread's stop is reported whatever is asked for, so that only the code distinguishes it from an end. One
+    // that has ended counts as no child here: only the next question finds it, and its end is to be taken notice of.
+    if let Some((pid, status, libc::CLD_TRAPPED | libc::CLD_STOPPED)) = wait_for(tid, libc::WSTOPPED).map(fields) {
+        if pid != 0 {
             return Waited::Stopped { event: status >> 8, signal: status & 0xff };
         }
-        Some(_) => {}
-        None => return Waited::Ended,
     }
-    match ask(libc::WEXITED | libc::WNOWAIT).map(fields) {
-        Some((_, _, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED)) => {
-            if !is_first_of_child(tid) {
-                ask(libc::WEXITED);
-            }
+    match ended(tid) {
+        Some(true) => {
+            forget_ended(tid);
             Waited::Ended
         }
         // If it has stopped since, it is asked again.
-        Some(_) => Waited::Nothing,
+        Some(false) => Waited::Nothing,
         None => Waited::Ended,
     }
+}
+
+/// Whether a traced thread has ended, which stays to be reported. `None`: it is not traced.
+fn ended(tid: u32) -> Option<bool> {
+    let info = wait_for(tid, libc::WEXITED | libc::WNOWAIT)?;
+    Some(matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED))
+}
+
+/// Takes notice of the end of a traced thread, if it is over and its status is not for others.
+fn forget_ended(tid: u32) {
+    if is_first_of_child(tid) {
+        return;
+    }
+    wait_for(tid, libc::WEXITED);
+}
+
+/// Asks once for events of a traced thread; without any, the fields are 0.
+fn wait_for(tid: u32, events: i32) -> Option<libc::siginfo_t> {
+    // SAFETY: all-zero is a valid siginfo.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live local.
+    let result = unsafe { libc::waitid(libc::P_PID, tid, &mut info, events | libc::WNOHANG | libc::__WALL) };
+    (result == 0).then_some(info)
 }
 
 /// Whether a thread is the first one of a child of this process.
@@ -267,11 +361,15 @@ fn schedule(policy: i32, priority: i32) {
     unsafe { libc::sched_setscheduler(0, policy | libc::SCHED_RESET_ON_FORK, &raw const priority) };
 }
 
-/// The ids of the process's threads, the first one first. Error: there is no such process.
+/// The ids of the process's threads, the main thread first, unless that has ended and others live. Error: there is no
+/// such process.
 pub fn tids(pid: u32) -> io::Result<Vec<u32>> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/task"))?;
     let mut tids: Vec<u32> = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
     tids.sort_by_key(|tid| (*tid != pid, *tid));
+    if tids.len() > 1 && process::stand_in(pid).is_some() {
+        tids.retain(|tid| *tid != pid);
+    }
     Ok(tids)
 }
 
@@ -300,7 +398,7 @@ mod tests {
         command.arg("3600").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut sleep = command.spawn().expect("sleep");
         for round in 0..20_000 {
-            let stopped = Stopped::one(sleep.id(), PATIENCE).expect("it runs");
+            let stopped = Stopped::one(sleep.id(), sleep.id(), PATIENCE).expect("it runs");
             let state = stopped.threads.get(&sleep.id());
             assert!(matches!(state, Some(Seized::Stopped { .. })), "round {round}");
             stopped.let_go();
@@ -317,7 +415,7 @@ mod tests {
         // SAFETY: no pointer is passed, here and below.
         unsafe { ptrace(libc::PTRACE_SEIZE, tid, 0, 0) }.expect("it runs");
         let threads = BTreeMap::from([(tid, Seized::Asked)]);
-        let mut stopped = Stopped { threads, since: Instant::now(), swallowed: 0 };
+        let mut stopped = Stopped { pid: tid, threads, since: Instant::now(), swallowed: 0, watched: None };
         stopped.wait(&[tid], Duration::ZERO, |_| false);
         assert!(matches!(stopped.threads.get(&tid), Some(Seized::Asked)), "nobody has stopped it");
         let asked = std::cell::Cell::new(0);
@@ -358,11 +456,11 @@ mod tests {
         let sleep = Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn().expect("sleep");
         let mut child = Child::new(sleep.id());
         for _ in 0..20 {
-            let stopped = Stopped::one(sleep.id(), PATIENCE).expect("a child");
+            let stopped = Stopped::one(sleep.id(), sleep.id(), PATIENCE).expect("a child");
             assert!(child.ended().is_none(), "it is stopped");
             stopped.let_go();
         }
-        let mut stopped = Stopped::one(sleep.id(), PATIENCE).expect("a child");
+        let mut stopped = Stopped::one(sleep.id(), sleep.id(), PATIENCE).expect("a child");
         child.terminate();
         // SAFETY: plain system call; the child is not waited for yet.
         unsafe { libc::kill(sleep.id() as libc::pid_t, libc::SIGKILL) };

@@ -304,7 +304,7 @@ impl Waiting {
         tally: &mut Tally,
     ) -> Found {
         let from = machine::monotonic();
-        let stopped = Stopped::one(tid, PATIENCE);
+        let stopped = Stopped::one(pid, tid, PATIENCE);
         let stood = machine::monotonic();
         let Ok(stopped) = stopped else {
             // It has ended, or another process traces it: what there is without a stop is better than nothing.

@@ -5,4 +5,5 @@ pub mod files;
 pub mod languages;
 pub mod layers;
 pub mod objects;
+pub mod outside;
 pub mod unwind;

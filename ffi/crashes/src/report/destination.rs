@@ -124,12 +124,12 @@ impl Destination {
         }
     }
 
-    /// The file of a descriptor, opened once more, not blocking
+    /// The file of a descriptor, opened once more, not blocking. The main thread, which `/proc/self` shows, may have ended
     /// ([proc_pid_fd(5)](https://man7.org/linux/man-pages/man5/proc_pid_fd.5.html)).
     fn again(fd: i32) -> Destination {
         let mut path = [0u8; 64];
         let mut digits = [0u8; 20];
-        let parts = b"/proc/self/fd/".iter().chain(super::text::decimal(fd as u64, &mut digits));
+        let parts = b"/proc/thread-self/fd/".iter().chain(super::text::decimal(fd as u64, &mut digits));
         for (to, from) in path.iter_mut().zip(parts) {
             *to = *from;
         }

@@ -15,7 +15,8 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_core::memory::paged::PAGE;
 use uunwind_core::plugin::{CRule, Caller, Owner, View};
 use uunwind_core::regs::COUNT;
@@ -278,16 +279,8 @@ impl Link {
     /// CPU time that the process has used so far.
     fn cpu(&self) -> Duration {
         let Some(child) = &self.child else { return Duration::ZERO };
-        let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
-        // SAFETY: plain calls with pointers to live locals. The process is not waited for yet, so the id is its own.
-        let known = unsafe {
-            libc::clock_getcpuclockid(child.id() as libc::pid_t, &raw mut clock) == 0
-                && libc::clock_gettime(clock, &raw mut time) == 0
-        };
-        match known {
-            true => Duration::new(time.tv_sec as u64, time.tv_nsec as u32),
-            false => Duration::ZERO,
-        }
+        // It is not waited for yet, so the id is its own.
+        uunwind_clock::cpu_of(child.id()).unwrap_or_default()
     }
 
     /// Whether the calls of this walk have taken too long together.

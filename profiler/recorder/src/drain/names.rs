@@ -5,6 +5,7 @@ use crate::blocks::Use;
 use crate::machine;
 use crate::thread_names::LOOKS;
 use std::collections::HashMap;
+use uunwind_elf::process;
 
 impl Drain {
     /// Writes a name that the kernel has for a thread.
@@ -26,7 +27,7 @@ impl Drain {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
         // Read after the name: exec changes the executable first, so if it is still the same, the name is not another
         // program's.
-        let exe = std::fs::read_link(format!("/proc/{pid}/exe")).map(|path| path.into_os_string().into_encoded_bytes());
+        let exe = std::fs::read_link(process::file(pid, "exe")).map(|path| path.into_os_string().into_encoded_bytes());
         if let (Ok(name), Ok(exe), Some(process)) = (name, exe, self.process(process_block)) {
             if process.exe == exe {
                 self.kernel_name(index, name.trim_end_matches('\n'));

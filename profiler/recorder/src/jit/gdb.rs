@@ -45,9 +45,12 @@ impl Memory for Live {
         let mut out = vec![0u8; len];
         let local = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: len };
         let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: len };
-        // SAFETY: `local` is our own buffer; the kernel checks the other process's address.
-        let read = unsafe { libc::process_vm_readv(self.0 as libc::pid_t, &local, 1, &remote, 1, 0) };
-        (usize::try_from(read) == Ok(len)).then_some(out)
+        let read = uunwind_elf::process::with_memory(self.0, |id| {
+            // SAFETY: `local` is our own buffer; the kernel checks the other process's address.
+            let read = unsafe { libc::process_vm_readv(id as libc::pid_t, &local, 1, &remote, 1, 0) };
+            usize::try_from(read).map_err(|_| std::io::Error::last_os_error())
+        });
+        read.is_ok_and(|read| read == len).then_some(out)
     }
 }
 

@@ -24,6 +24,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use table::{Room, Table};
 use uunwind_elf::maps::{self, Mapping};
+use uunwind_elf::process;
 use uunwind_elf::{files, Image};
 use uunwind_recording::objects::ObjectMap;
 use uunwind_recording::{JitNames, Object, Recording, SecondMapping};
@@ -418,8 +419,8 @@ impl Mapped {
 
     /// Opens the file that is mapped, identified by its inode.
     fn open(&self, pid: u32) -> Option<File> {
-        let in_root = Path::new(&format!("/proc/{pid}/root")).join(self.path.strip_prefix("/").unwrap_or(&self.path));
-        let mapped = format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end).into();
+        let in_root = process::file(pid, "root").join(self.path.strip_prefix("/").unwrap_or(&self.path));
+        let mapped = process::mapped_file(pid, self.start, self.end);
         [in_root, mapped].iter().find_map(|path: &PathBuf| {
             let file = files::open(path).ok()?;
             (file.metadata().ok()?.ino() == self.inode).then_some(file)

@@ -70,7 +70,7 @@ pub fn places(pid: u32) -> Vec<PathBuf> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let inner = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     let inner = inner.and_then(|pids| pids.split_whitespace().next_back()?.parse().ok()).unwrap_or(pid);
-    let root = PathBuf::from(format!("/proc/{pid}/root"));
+    let root = uunwind_elf::process::file(pid, "root");
     let mut places = vec![root.join(format!("tmp/perf-{inner}.map")), format!("/tmp/perf-{pid}.map").into()];
     places.dedup();
     places

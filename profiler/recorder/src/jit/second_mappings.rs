@@ -42,16 +42,15 @@ impl Memory for Live {
         let remote: Vec<libc::iovec> =
             places.iter().map(|(at, len)| libc::iovec { iov_base: *at as *mut libc::c_void, iov_len: *len }).collect();
         let count = remote.len() as libc::c_ulong;
-        // SAFETY: `local` is our own buffer; the kernel checks the other process's addresses.
-        let read = unsafe { libc::process_vm_readv(self.0 as libc::pid_t, &local, 1, remote.as_ptr(), count, 0) };
-        if usize::try_from(read) == Ok(out.len()) {
-            return Read::Bytes(out);
-        }
-        let is_over = read < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
-        if is_over {
-            Read::Ended
-        } else {
-            Read::Unmapped
+        let read = uunwind_elf::process::with_memory(self.0, |id| {
+            // SAFETY: `local` is our own buffer; the kernel checks the other process's addresses.
+            let read = unsafe { libc::process_vm_readv(id as libc::pid_t, &local, 1, remote.as_ptr(), count, 0) };
+            usize::try_from(read).map_err(|_| std::io::Error::last_os_error())
+        });
+        match read {
+            Ok(read) if read == out.len() => Read::Bytes(out),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Read::Ended,
+            _ => Read::Unmapped,
         }
     }
 }

@@ -28,6 +28,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Duration;
+use uunwind_elf::process;
 use uunwind_ring::EVENT_COOKIE;
 
 /// Connections at once, at most. Later ones wait.
@@ -127,7 +128,7 @@ impl Helper {
     fn accept(&mut self) -> io::Result<()> {
         let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else {
             // The caller has gone, or there are no descriptors for now.
-            std::thread::sleep(Duration::from_millis(10));
+            uunwind_clock::sleep(Duration::from_millis(10));
             return Ok(());
         };
         if let Some(peer) = peer(socket.as_fd()).ok().filter(|peer| peer.uid == self.owner.uid && peer.uid != 0) {
@@ -199,7 +200,8 @@ fn give(path: &Path, owner: Owner) -> io::Result<()> {
 /// Whether a process with these ids, and no rights beyond, may look into the thread. The calling process must have one
 /// thread.
 fn may_look(uid: u32, gid: u32, tid: u32) -> io::Result<bool> {
-    let path = CString::new(format!("/proc/{tid}/environ")).map_err(io::Error::from)?;
+    let path =
+        CString::new(process::file(tid, "environ").into_os_string().into_encoded_bytes()).map_err(io::Error::from)?;
     // SAFETY: this process has no other thread that could hold a lock; the child makes system calls only.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -283,7 +285,7 @@ mod tests {
         let [own, others] = children.each_ref().map(std::process::Child::id);
         let begun = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "cat\n");
         while !begun(own) || !begun(others) {
-            std::thread::sleep(Duration::from_millis(1));
+            uunwind_clock::sleep(Duration::from_millis(1));
         }
         // In this process, tests have threads: a child of one makes system calls only, as it should.
         let may = |tid: u32| may_look(NOBODY, NOBODY, tid).expect("a child");

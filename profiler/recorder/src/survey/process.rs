@@ -2,6 +2,7 @@
 //! every file may be missing.
 
 use std::path::Path;
+use uunwind_elf::process;
 
 /// A process by pid and start time (in ticks since boot): a pid alone may be used again.
 pub type Id = (u32, u64);
@@ -17,7 +18,7 @@ pub struct Seen {
     pub start: u64,
     /// Command name, at most 15 bytes.
     pub name: String,
-    /// It has ended, but its parent has not waited for it yet.
+    /// It has ended with all of its threads, but its parent has not waited for it yet.
     pub zombie: bool,
     /// Address of its arguments (field arg_start), which differs after each exec; 0 where uu may not read it.
     pub image: u64,
@@ -38,7 +39,12 @@ impl Seen {
 
 /// The process that has this pid now.
 pub fn see(pid: u32) -> Option<Seen> {
-    parse(pid, &text(pid, "stat")?)
+    let text = |folder: &Path| Some(String::from_utf8_lossy(&std::fs::read(folder.join("stat")).ok()?).into_owned());
+    let main = parse(pid, &text(Path::new(&format!("/proc/{pid}")))?)?;
+    let other = main.zombie.then(|| process::stand_in(pid)).flatten();
+    let other = other.and_then(|tid| parse(pid, &text(Path::new(&format!("/proc/{pid}/task/{tid}")))?));
+    // Its main thread has ended, and another one lives: they have the arguments in common.
+    Some(other.map_or(main.clone(), |Seen { zombie, image, .. }| Seen { zombie, image, ..main }))
 }
 
 /// All processes. They are read one after the other, so a pid may be reused before the last one is read.
@@ -61,15 +67,9 @@ fn parse(pid: u32, stat: &str) -> Option<Seen> {
     Some(Seen { pid, parent: u32::try_from(field(4)?).ok()?, start: field(22)?, name, zombie, image })
 }
 
-/// A file of a process as text.
-fn text(pid: u32, file: &str) -> Option<String> {
-    let bytes = std::fs::read(format!("/proc/{pid}/{file}")).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
-}
-
 /// Path of a process's executable.
 pub fn executable(pid: u32) -> Option<String> {
-    let path = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    let path = std::fs::read_link(process::file(pid, "exe")).ok()?;
     Some(path.to_string_lossy().into_owned())
 }
 
@@ -99,7 +99,7 @@ pub fn status(pid: &str) -> Option<Status> {
 /// Initial environment of a process. `None` where uu may not read it, and for a process that has just ended, which has
 /// no arguments either.
 pub fn environment(pid: u32) -> Option<Vec<u8>> {
-    let read = |file| std::fs::read(format!("/proc/{pid}/{file}")).ok();
+    let read = |name| std::fs::read(process::file(pid, name)).ok();
     let environment = read("environ")?;
     if !environment.is_empty() {
         return Some(environment);
@@ -118,9 +118,9 @@ pub fn variable<'a>(environment: &'a [u8], name: &str) -> Option<&'a [u8]> {
 
 /// Whether a path exists in the process's root directory; `None` where uu may not look.
 pub fn sees(pid: u32, path: &Path) -> Option<bool> {
-    let root = format!("/proc/{pid}/root");
+    let root = process::file(pid, "root");
     std::fs::read_link(&root).ok()?;
-    Some(Path::new(&root).join(path.strip_prefix("/").unwrap_or(path)).exists())
+    Some(root.join(path.strip_prefix("/").unwrap_or(path)).exists())
 }
 
 /// Whether the name of one of the process's mappings contains `name`; `None` where uu may not look.

@@ -134,7 +134,7 @@ impl Own {
         if ids != self.ids && ids[0] != 0 {
             return Some(Reason::User(ids, self.ids));
         }
-        match traits(Path::new(&format!("/proc/{}/exe", seen.pid))) {
+        match traits(&uunwind_elf::process::file(seen.pid, "exe")) {
             Ok(traits) if traits.interpreter.is_none() => Some(Reason::Static),
             Ok(traits) if traits.musl => Some(Reason::Musl),
             _ if share_memory(seen.pid, seen.parent) => Some(Reason::Vfork),

@@ -184,7 +184,7 @@ impl TargetThread {
     pub fn own_object(&mut self) {
         let exe = std::env::current_exe().expect("own path");
         let elf = Elf::read(&exe).expect("own ELF file");
-        let mappings = uunwind_elf::maps::of("self").expect("own mappings");
+        let mappings = uunwind_elf::maps::own().expect("own mappings");
         let own: Vec<_> = mappings.filter(|mapping| mapping.name == exe.as_os_str().as_encoded_bytes()).collect();
         let (start, end) = (own[0].start, own[own.len() - 1].end);
         let key = uunwind_elf::key_of(&Image::open(&exe).expect("this program")).0;

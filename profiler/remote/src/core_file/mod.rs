@@ -258,10 +258,10 @@ impl CoreFile {
         (address - load.start < load.mapped).then_some(load)
     }
 
-    /// Whether the memory at an address could be executed, as far as the file says: gdb leaves out what it does not
-    /// dump.
-    pub fn may_execute(&self, address: u64) -> bool {
-        self.load_at(address).is_some_and(|load| load.flags & elf::PF_X != 0)
+    /// Whether the memory at an address could be executed. `None`: the file does not say, as gdb leaves out what it does
+    /// not dump.
+    pub fn is_code(&self, address: u64) -> Option<bool> {
+        self.load_at(address).map(|load| load.flags & elf::PF_X != 0)
     }
 
     /// Its path, as it was given.

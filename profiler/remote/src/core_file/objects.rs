@@ -7,9 +7,11 @@ use crate::memory::{Backing, Memory};
 use crate::objects::{path_of, Mapped, Objects, LIMIT, VDSO};
 use crate::plugins::Plugins;
 use object::elf;
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use uunwind_core::span::Span;
+use uunwind_elf::mapped::{object_at, unknown_at, Part};
 use uunwind_elf::Image;
 use uunwind_tables_build::Cache;
 
@@ -25,11 +27,15 @@ pub fn prepare(core: &Arc<CoreFile>, search: &Search, cache: &Cache, plugins: &m
     let memory = Memory::of_core(core, Vec::new());
     // A file that is mapped twice begins twice.
     let mut is_used = false;
-    let parts = core.notes.files.chunk_by(|a, b| a.name == b.name && b.offset != 0);
-    for parts in parts.take(LIMIT) {
-        let Some(first) = parts.first().filter(|first| first.offset == 0) else { continue };
-        let found = object(core, parts, first, search, &memory, cache, plugins);
+    // Those that are in an object.
+    let mut taken = HashSet::new();
+    for first in core.notes.files.iter().filter(|first| first.offset == 0) {
+        if objects.objects.len() >= LIMIT || taken.contains(&first.start) {
+            continue;
+        }
+        let found = object(core, first, search, &memory, cache, plugins);
         is_used |= found.is_named;
+        taken.extend(found.parts);
         objects.objects.extend(found.object);
         objects.troubles.extend(found.why.map(|why| format!("{}: {why}", String::from_utf8_lossy(&first.name))));
         backings.extend(found.backings);
@@ -61,15 +67,17 @@ struct Found {
     object: Option<Mapped>,
     /// Its file is the one that was named.
     is_named: bool,
+    /// Where its mappings begin (process addresses).
+    parts: Vec<u64>,
     /// What the core file lacks of it.
     backings: Vec<Backing>,
     /// Why its file cannot be used, for people.
     why: Option<String>,
 }
 
+/// The object whose first byte this mapping has.
 fn object(
     core: &CoreFile,
-    parts: &[MappedFile],
     first: &MappedFile,
     search: &Search,
     memory: &Memory,
@@ -88,6 +96,13 @@ fn object(
         Ok(head) => head,
         Err(error) => return Found { why: Some(error.to_string()), ..Found::default() },
     };
+    let parts = Parts::of(core, first);
+    let taken = match &head {
+        Some(head) => parts.of_object(head),
+        None => Some(parts.of_unknown()),
+    };
+    // Without code, the program reads the file.
+    let Some(taken) = taken else { return Found::default() };
     let identity = match &head {
         Some(head) => match head.build_id() {
             Some(id) => Identity::BuildId(id),
@@ -95,10 +110,12 @@ fn object(
         },
         None => Identity::Unknown,
     };
-    let is_program = parts.iter().any(|part| (part.start..part.end).contains(&core.notes.entry));
+    let is_program = parts.cover(&taken, core.notes.entry);
     let fits = |image: &Image| is_mapped_at(image, place, memory);
     match search.open(&first.name, &identity, is_program, &fits) {
         Ok((image, file)) => {
+            // What the core file lacks of its headers, the file has.
+            let taken = parts.of_object(&image).unwrap_or(taken);
             let (code, is_named) = (code(&image, place), search.executable.as_ref() == Some(&file));
             let Some(mut object) = Mapped::new(&image, place, file, &first.name, code, Some(cache), plugins) else {
                 return Found::default();
@@ -107,17 +124,57 @@ fn object(
                 object.debug_file = search.debug_file(id);
             }
             let backings = backings(&Arc::new(image), object.bias);
-            Found { object: Some(object), is_named, backings, why: None }
+            Found { object: Some(object), is_named, parts: taken, backings, why: None }
         }
         // Data that was not dumped has no headers either, and nobody misses it.
-        Err(_) if head.is_none() && !parts.iter().any(|part| core.may_execute(part.start)) => Found::default(),
+        Err(_) if head.is_none() && !taken.iter().any(|start| core.is_code(*start) == Some(true)) => Found::default(),
         Err(why) => {
             // Its unwind data may be in the core file.
             let known = |head: Image| Mapped::new(&head, place, name, &first.name, code(&head, place), None, plugins);
             let object = head.and_then(known);
             let why = format!("{why}. Stacks may end in it; --debug-dir names folders with such files");
-            Found { object, why: Some(why), ..Found::default() }
+            Found { object, parts: taken, why: Some(why), ..Found::default() }
         }
+    }
+}
+
+/// The mappings of one file.
+struct Parts {
+    parts: Vec<Part>,
+    /// Index of the one that an object may begin with.
+    first: usize,
+}
+
+impl Parts {
+    fn of(core: &CoreFile, first: &MappedFile) -> Parts {
+        let files = core.notes.files.iter().filter(|file| file.name == first.name);
+        let part = |file: &MappedFile| Part {
+            place: Span::new(file.start, file.end),
+            offset: file.offset,
+            is_code: core.is_code(file.start),
+        };
+        let parts: Vec<Part> = files.map(part).collect();
+        let first = parts.iter().position(|part| part.place.start == first.start).unwrap_or(0);
+        Parts { parts, first }
+    }
+
+    /// Where those of the object begin that begins with the first one, as its headers say. `None`: it has no code.
+    fn of_object(&self, image: &Image) -> Option<Vec<u64>> {
+        object_at(image, &self.parts, self.first).map(|of| self.starts(&of))
+    }
+
+    /// The same, without headers.
+    fn of_unknown(&self) -> Vec<u64> {
+        self.starts(&unknown_at(&self.parts, self.first))
+    }
+
+    fn starts(&self, indices: &[usize]) -> Vec<u64> {
+        indices.iter().filter_map(|index| Some(self.parts.get(*index)?.place.start)).collect()
+    }
+
+    /// Whether one of those that begin there covers an address.
+    fn cover(&self, starts: &[u64], address: u64) -> bool {
+        self.parts.iter().any(|part| part.place.contains(address) && starts.contains(&part.place.start))
     }
 }
 

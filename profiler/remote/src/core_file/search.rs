@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_elf::{key_of, Image};
 use uunwind_symbolize::hex;
 
@@ -147,7 +148,7 @@ impl Search {
                 let _ = child.wait();
                 return None;
             }
-            std::thread::sleep(Duration::from_millis(5));
+            uunwind_clock::sleep(Duration::from_millis(5));
         }
         let output = child.wait_with_output().ok().filter(|output| output.status.success())?;
         let line = output.stdout.split(|byte| *byte == b'\n').next().filter(|line| !line.is_empty())?;

@@ -77,7 +77,7 @@ fn threads_signal_files_and_memory_are_read() {
     assert_eq!((core.memory(LOAD + 1, &mut out), out), (3, [2, 3, 4, 0, 0, 0, 0, 0]));
     assert_eq!(core.memory(LOAD + 4, &mut out), 0, "mapped, and not in the file");
     assert_eq!((core.memory(LOAD - 1, &mut out), core.memory(u64::MAX, &mut out)), (0, 0));
-    assert!(core.may_execute(LOAD + 0xfff) && !core.may_execute(LOAD + 0x1000));
+    assert_eq!((core.is_code(LOAD + 0xfff), core.is_code(LOAD + 0x1000)), (Some(true), None));
     assert!(core.troubles.is_empty(), "{:?}", core.troubles);
 }
 

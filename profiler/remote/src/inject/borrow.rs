@@ -9,11 +9,12 @@
 use super::place::Code;
 use super::SIGNAL;
 use crate::memory::Memory;
-use crate::threads::set_rax;
+use crate::threads::{end_of, set_rax};
 use crate::waits::{repaired, Registers};
 use rustix::io::Errno;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 
 /// Longest wait for the thread to stop, the first time and later.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -137,8 +138,7 @@ impl<'c> Borrowed<'c> {
         let (event, signal) = (status >> 16, libc::WSTOPSIG(status));
         // As long as its registers are not known, there is nothing to put back.
         let let_go = |signal: i32, why: Trouble| {
-            // SAFETY: the signal is passed itself.
-            let _ = unsafe { ptrace(libc::PTRACE_DETACH, tid, 0, signal as usize) };
+            detach(tid, signal);
             Err(why)
         };
         match event {
@@ -244,7 +244,7 @@ impl<'c> Borrowed<'c> {
         if bytes.len() as u64 > ROOM {
             return Err(Trouble::Failed(io::ErrorKind::InvalidInput.into()));
         }
-        write(self.pid, self.room, bytes)?;
+        self.write(self.room, bytes)?;
         Ok(self.room)
     }
 
@@ -322,7 +322,7 @@ impl<'c> Borrowed<'c> {
             match result {
                 0 if begun.elapsed() < patience => {
                     if begun.elapsed() > Duration::from_micros(50) {
-                        std::thread::sleep(pause);
+                        uunwind_clock::sleep(pause);
                         pause = (pause * 2).min(Duration::from_millis(1));
                     }
                 }
@@ -440,9 +440,26 @@ impl<'c> Borrowed<'c> {
             self.mask,
         ];
         let frame: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        write(self.pid, self.frame, &frame)?;
-        write(self.pid, state_at, &state)?;
+        self.write(self.frame, &frame)?;
+        self.write(state_at, &state)?;
         Ok(())
+    }
+
+    /// Writes into the process's memory. By the thread's id: it stands still, so that the id is its own, and the main
+    /// thread may have ended.
+    pub fn write(&self, address: u64, bytes: &[u8]) -> io::Result<()> {
+        let from = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        let to = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: bytes.len() };
+        let tid = self.tid as libc::pid_t;
+        // SAFETY: `from` is the slice; the kernel checks the other process's addresses.
+        let written = unsafe { libc::process_vm_writev(tid, &raw const from, 1, &raw const to, 1, 0) };
+        if written == bytes.len() as isize {
+            Ok(())
+        } else if written < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Err(io::ErrorKind::WriteZero.into())
+        }
     }
 
     /// Puts the thread back where it was, and lets it go.
@@ -467,22 +484,15 @@ impl Drop for Borrowed<'_> {
         }
         // If that fails, the frame restores the thread.
         let _ = self.restore();
-        // SAFETY: no pointer is passed.
-        let _ = unsafe { ptrace(libc::PTRACE_DETACH, self.tid, 0, 0) };
+        detach(self.tid, 0);
     }
 }
 
-/// Writes into the process's memory.
-pub fn write(pid: u32, address: u64, bytes: &[u8]) -> io::Result<()> {
-    let from = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let to = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: bytes.len() };
-    // SAFETY: `from` is the slice; the kernel checks the other process's addresses.
-    let written = unsafe { libc::process_vm_writev(pid as libc::pid_t, &raw const from, 1, &raw const to, 1, 0) };
-    if written == bytes.len() as isize {
-        Ok(())
-    } else if written < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Err(io::ErrorKind::WriteZero.into())
+/// Lets a thread go with a signal; 0: with none.
+fn detach(tid: u32, signal: i32) {
+    // SAFETY: the signal is passed itself.
+    if unsafe { ptrace(libc::PTRACE_DETACH, tid, 0, signal as usize) }.is_err() {
+        // Before the next one is traced.
+        end_of(tid);
     }
 }

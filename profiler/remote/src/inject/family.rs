@@ -13,7 +13,8 @@ use crate::refusal::is_gone;
 use crate::threads::{children, tids};
 use crate::waits;
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_recorder::child;
 use uunwind_recorder::machine::{self, Stat};
 use uunwind_recorder::survey::share_memory;
@@ -154,7 +155,7 @@ impl Family {
             while !member.has_ended() {
                 match member.inside.look(&self.common) {
                     Ok(Look::Sampled) => break,
-                    Ok(_) => std::thread::sleep(Duration::from_millis(1)),
+                    Ok(_) => uunwind_clock::sleep(Duration::from_millis(1)),
                     Err(_) if member.has_ended() => break,
                     Err(Declined { why, .. }) => {
                         let name = waits::name(member.pid, member.pid);

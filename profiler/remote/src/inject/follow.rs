@@ -12,7 +12,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_recorder::facts::FactsPublisher;
 use uunwind_recorder::session::Session;
 use uunwind_ring::FLAG_NO_CHILDREN;
@@ -243,7 +244,7 @@ mod tests {
         let mut followed = Followed::child((pid, Process::of(pid).ok()), Image::of(pid), (0, 0));
         let why = loop {
             match followed.look(&common) {
-                Ok(_) => std::thread::sleep(Duration::from_millis(1)),
+                Ok(_) => uunwind_clock::sleep(Duration::from_millis(1)),
                 Err(declined) => break declined,
             }
         };

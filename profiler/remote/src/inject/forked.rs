@@ -7,7 +7,9 @@ use super::{with_thread, PATIENCE};
 use crate::threads::children;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
+use uunwind_elf::process;
 use uunwind_recorder::machine;
 use uunwind_recorder::survey::share_memory;
 use uunwind_ring::injected::Region;
@@ -77,7 +79,7 @@ impl Files {
 
     /// Those of them that a process has open.
     fn open_in(&self, pid: u32) -> io::Result<Vec<Opened>> {
-        let entries = std::fs::read_dir(format!("/proc/{pid}/fd"))?.flatten();
+        let entries = std::fs::read_dir(process::file(pid, "fd"))?.flatten();
         let open = entries.filter_map(|entry| {
             let file = std::fs::metadata(entry.path()).ok()?;
             Some((entry.file_name().to_str()?.parse().ok()?, (file.dev(), file.ino())))
@@ -96,7 +98,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
-    use std::time::Instant;
+    use uunwind_clock::Instant;
     use uunwind_elf::maps;
 
     /// A program, and the children that it forks: all are killed at the end, also where a test fails.

@@ -4,7 +4,7 @@
 //! none stands in its code or has a frame there: its handler counts the threads inside, and calls nothing outside of
 //! its own code. Then nobody can get in any more, and it is unmapped.
 
-use super::borrow::{self, Borrowed, Trouble};
+use super::borrow::{Borrowed, Trouble};
 use super::place::Code;
 use super::{alone, lives, with_thread, Declined, SIGNAL};
 use crate::memory::Memory;
@@ -13,8 +13,10 @@ use crate::threads::{tids, Stopped};
 use rustix::io::Errno;
 use std::io;
 use std::mem::offset_of;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_elf::maps::{self, Mapping};
+use uunwind_elf::process;
 use uunwind_recorder::machine::Stat;
 use uunwind_ring::injected::{Control, Region, CONTROL_BYTES, MAGIC, NEW, OVER, REGIONS};
 
@@ -90,8 +92,8 @@ fn is_control(mapping: &Mapping) -> bool {
 fn is_there(pid: u32, control_at: u64) -> io::Result<bool> {
     let mut mappings = maps::of(pid)?.peekable();
     if mappings.peek().is_none() {
-        // So it is when the process has ended, and when only its first thread has: then it cannot be known.
-        return Ok(tids(pid)?.len() > 1);
+        // So it is when the process has ended. If threads of it live, it cannot be known.
+        return Ok(tids(pid)?.iter().any(|tid| *tid != pid));
     }
     Ok(mappings.any(|mapping| mapping.start == control_at && is_control(&mapping)))
 }
@@ -123,7 +125,7 @@ fn ours(mappings: &[Mapping]) -> Vec<Region> {
 
 /// Open files that only the beginning of a sampler has.
 fn files(pid: u32) -> Vec<u64> {
-    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let entries = std::fs::read_dir(process::file(pid, "fd")).into_iter().flatten().flatten();
     let is_ours = |entry: &std::fs::DirEntry| {
         let target = std::fs::read_link(entry.path()).unwrap_or_default();
         let target = target.to_string_lossy();
@@ -147,7 +149,7 @@ impl Left {
             if Instant::now() >= deadline {
                 break why;
             }
-            std::thread::sleep(Duration::from_millis(1));
+            uunwind_clock::sleep(Duration::from_millis(1));
         };
         Err(format!(
             "the sampler's memory stays in process {}, where nothing of it runs any more: {why}. The next uu takes it out",
@@ -191,23 +193,25 @@ impl Left {
         for file in files(self.pid) {
             let _ = thread.call(libc::SYS_close, [file, 0, 0, 0, 0, 0]);
         }
-        let mut unmap = |region: Region| thread.call(libc::SYS_munmap, [region.start, region.len, 0, 0, 0, 0]);
+        let unmap = |thread: &mut Borrowed<'_>, region: Region| {
+            thread.call(libc::SYS_munmap, [region.start, region.len, 0, 0, 0, 0])
+        };
         for (note, region) in &noted {
             // The note goes first: if uu is killed in between, that memory stays, and the next uu unmaps nothing of
             // the program's.
-            borrow::write(self.pid, *note, &[0; 8])?;
-            unmap(*region)?;
+            thread.write(*note, &[0; 8])?;
+            unmap(thread, *region)?;
         }
         let is_noted = |part: &Region| {
             let end = |region: &Region| region.start.saturating_add(region.len);
             noted.iter().any(|(_, region)| region.start <= part.start && end(part) <= end(region))
         };
         for part in ours(&mappings).into_iter().filter(|part| part.start != self.control_at && !is_noted(part)) {
-            unmap(part)?;
+            unmap(thread, part)?;
         }
         // The control memory goes last: while it is there, what is left can be found.
         if self.control_at != 0 {
-            unmap(Region { start: self.control_at, len: CONTROL_BYTES as u64 })?;
+            unmap(thread, Region { start: self.control_at, len: CONTROL_BYTES as u64 })?;
         }
         Ok(())
     }
@@ -230,7 +234,7 @@ impl Left {
 
     /// The pc of a thread, by a stop. `None`: it has ended, or could not be stopped in time.
     fn stands_at(&self, tid: u32) -> Option<u64> {
-        let mut stopped = Stopped::one(tid, STOP).ok()?;
+        let mut stopped = Stopped::one(self.pid, tid, STOP).ok()?;
         // Such a signal was due before its handler went, and would end the process now.
         stopped.swallowed = SIGNAL;
         let pc = stopped.registers(tid).map(|registers| registers.rip);

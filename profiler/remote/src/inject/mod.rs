@@ -56,7 +56,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_elf::maps::{self, Mapping};
 use uunwind_recorder::facts::FactsPublisher;
 use uunwind_recorder::machine::Stat;
@@ -170,7 +171,7 @@ fn with_thread<T: Send>(
     let begun = Instant::now();
     loop {
         match alone(|| with_any(pid, code, text, begun, &mut run)) {
-            Err(Trouble::Unfit) if begun.elapsed() <= PATIENCE => std::thread::sleep(Duration::from_millis(2)),
+            Err(Trouble::Unfit) if begun.elapsed() <= PATIENCE => uunwind_clock::sleep(Duration::from_millis(2)),
             other => return other,
         }
     }

@@ -8,6 +8,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
+use uunwind_elf::process;
 
 /// An open file of the process: its number there, and which file it is (device and inode).
 pub type Opened = (u64, (u64, u64));
@@ -73,5 +74,5 @@ fn empty_memory(process: &Process, fd: u64) -> io::Result<(OwnedFd, (u64, u64))>
 
 /// Whether a number there still is this file: the program may have closed it, and the number may be of another one now.
 pub fn is_still(pid: u32, (fd, which): Opened) -> bool {
-    std::fs::metadata(format!("/proc/{pid}/fd/{fd}")).is_ok_and(|file| (file.dev(), file.ino()) == which)
+    std::fs::metadata(process::file(pid, "fd").join(fd.to_string())).is_ok_and(|file| (file.dev(), file.ino()) == which)
 }

@@ -15,6 +15,7 @@ use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixDatagram;
+use uunwind_elf::process;
 
 /// Number of files.
 const FILES: usize = 3;
@@ -102,7 +103,7 @@ fn wrong() -> Trouble {
 
 /// Which socket a number there is of. `None`: it is of none.
 fn which(pid: u32, fd: u64) -> Option<(u64, u64)> {
-    let file = std::fs::metadata(format!("/proc/{pid}/fd/{fd}")).ok()?;
+    let file = std::fs::metadata(process::file(pid, "fd").join(fd.to_string())).ok()?;
     file.file_type().is_socket().then(|| (file.dev(), file.ino()))
 }
 

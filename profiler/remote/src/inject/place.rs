@@ -7,9 +7,10 @@ use crate::memory::Memory;
 use crate::threads::tids;
 use crate::waits::{self, Registers};
 use object::elf;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_elf::maps::{self, Mapping};
+use uunwind_elf::process;
 use uunwind_elf::Image;
 use uunwind_recorder::machine::Stat;
 use uunwind_ring::injected::Region;
@@ -122,7 +123,7 @@ impl Place {
             if looks == LOOKS || begun.elapsed() >= LONGEST {
                 return no("all of its threads block SIGSTKFLT, the sampler's signal");
             }
-            std::thread::sleep(BETWEEN);
+            uunwind_clock::sleep(BETWEEN);
         }
         if let Some(why) = thread_that_forbids(pid, signal) {
             return Err(why);
@@ -149,7 +150,7 @@ impl Place {
             if begun.elapsed() >= LONGEST {
                 return no("its dynamic loader was at work whenever that was looked at");
             }
-            std::thread::sleep(BETWEEN);
+            uunwind_clock::sleep(BETWEEN);
             mappings = read()?.collect();
         }
         if let Some(kind) = registered(pid) {
@@ -220,7 +221,7 @@ fn thread_that_forbids(pid: u32, signal: i32) -> Option<Declined> {
 
 /// Locked memory of the process in kB (`VmLck` of proc_pid_status(5)).
 pub fn locked(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = std::fs::read_to_string(process::file(pid, "status")).unwrap_or_default();
     let value = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
     value.and_then(|value| value.split_ascii_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
@@ -281,14 +282,12 @@ pub fn in_order(pid: u32) -> Vec<u32> {
 
 /// The file of a mapping, if it is the very one that is mapped.
 pub fn file_of(pid: u32, mapping: &Mapping) -> Option<Image> {
-    let exact = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));
-    let mut path = format!("/proc/{pid}/root").into_bytes();
-    path.extend_from_slice(&mapping.name);
+    let exact = process::mapped_file(pid, mapping.start, mapping.end);
     let same = |image: &Image| {
         use std::os::unix::fs::MetadataExt;
         image.metadata().is_some_and(|file| file.ino() == mapping.inode)
     };
-    Image::open(&exact).ok().or_else(|| Image::open(&crate::objects::path_of(&path)).ok().filter(same))
+    Image::open(&exact).ok().or_else(|| Image::open(&crate::objects::in_root(pid, &mapping.name)).ok().filter(same))
 }
 
 /// Address of glibc's `_dl_find_object`, and its loader's `_rtld_global`. They may lie in different files.
@@ -305,7 +304,8 @@ fn loader(pid: u32, mappings: &[Mapping]) -> Option<(u64, Region)> {
         }
         seen.push(mapping.inode);
         let Some(image) = file_of(pid, mapping) else { continue };
-        let Some(bias) = crate::objects::bias(&image, mapping.start) else { continue };
+        let Some(first) = crate::objects::first_of(&image, mappings, mapping.inode) else { continue };
+        let Some(bias) = crate::objects::bias(&image, first.start) else { continue };
         let find_here = image.symbol("_dl_find_object").map(|symbol| bias.wrapping_add(symbol.address));
         find = find.or(find_here);
         if let Some(symbol) = image.symbol("_rtld_global").filter(|symbol| symbol.size <= DATA) {
@@ -318,9 +318,9 @@ fn loader(pid: u32, mappings: &[Mapping]) -> Option<(u64, Region)> {
 /// The program's file, and its extent in memory.
 fn program(pid: u32, mappings: &[Mapping]) -> Option<(Image, Region)> {
     use std::os::unix::fs::MetadataExt;
-    let image = Image::open(&PathBuf::from(format!("/proc/{pid}/exe"))).ok()?;
+    let image = Image::open(&process::file(pid, "exe")).ok()?;
     let inode = image.metadata()?.ino();
-    let first = mappings.iter().find(|m| m.inode == inode)?;
+    let first = crate::objects::first_of(&image, mappings, inode)?;
     let extent = crate::objects::extent(&image, uunwind_core::span::Span::new(first.start, first.end))?;
     let region = Region { start: extent.start, len: extent.end - extent.start };
     Some((image, region))

@@ -3,10 +3,11 @@
 
 use super::borrow::Trouble;
 use rustix::io::Errno;
-use rustix::process::{pidfd_getfd, PidfdGetfdFlags};
+use rustix::process::{pidfd_getfd, pidfd_open, Pid, PidfdFlags, PidfdGetfdFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use uunwind_elf::process::stand_in;
 use uunwind_recorder::child::{self, wait};
 
 /// A process, as it was when its id became known.
@@ -45,7 +46,24 @@ impl Process {
 
     /// One of its open files, by its number there.
     pub fn file(&self, number: i32) -> io::Result<OwnedFd> {
-        Ok(pidfd_getfd(&*self.pidfd, number, PidfdGetfdFlags::empty())?)
+        let get = |pidfd: &OwnedFd| Ok(pidfd_getfd(pidfd, number, PidfdGetfdFlags::empty())?);
+        // A main thread that has ended has no files, and its process's may be asked of another one.
+        stand_in(self.pid).map_or_else(|| get(&self.pidfd), |tid| get(&self.of_thread(tid)?))
+    }
+
+    /// A descriptor of one of its threads (Linux 6.9).
+    fn of_thread(&self, tid: u32) -> io::Result<OwnedFd> {
+        /// `PIDFD_THREAD`, which is `O_EXCL`
+        /// (<https://github.com/torvalds/linux/blob/v6.9/include/uapi/linux/pidfd.h>).
+        const THREAD: u32 = 0o200;
+        let id = i32::try_from(tid).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+        let pidfd = pidfd_open(id, PidfdFlags::from_bits_retain(THREAD))?;
+        // By now: its id may have been given to another process before.
+        if stand_in(self.pid) == Some(tid) && !self.has_ended() {
+            Ok(pidfd)
+        } else {
+            Err(Errno::SRCH.into())
+        }
     }
 }
 
@@ -57,7 +75,8 @@ pub(super) mod tests {
     use crate::inject::{Injected, Settings, SIGNAL};
     use crate::prepared::Image;
     use std::process::{Child, Command, Stdio};
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
+    use uunwind_clock::Instant;
     use uunwind_recorder::session::memory_file;
 
     /// A shell's commands, the last of which is to sleep.

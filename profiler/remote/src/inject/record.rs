@@ -13,8 +13,10 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_elf::maps;
+use uunwind_elf::process;
 use uunwind_loader::Analysers;
 use uunwind_recorder::child::{self, interrupted, wait};
 use uunwind_recorder::drain::Drain;
@@ -210,10 +212,8 @@ fn analyse(pid: u32, objects: &mut Objects, facts: &mut FactsPublisher) {
             continue;
         }
         seen.push(mapping.inode);
-        let exact = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end));
-        let mut inside = format!("/proc/{pid}/root").into_bytes();
-        inside.extend_from_slice(&mapping.name);
-        let inside = crate::objects::path_of(&inside);
+        let exact = process::mapped_file(pid, mapping.start, mapping.end);
+        let inside = crate::objects::in_root(pid, &mapping.name);
         let opened = if std::fs::metadata(&exact).is_ok() { exact } else { inside };
         objects.analyse_file(&opened, mapping.name, facts);
     }

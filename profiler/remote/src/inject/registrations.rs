@@ -2,7 +2,7 @@
 
 use super::place::file_of;
 use crate::memory::Memory;
-use crate::objects::bias;
+use crate::objects::{bias, first_of};
 use crate::registered::{Places, Registered};
 use std::collections::HashSet;
 use uunwind_elf::maps::{self, Mapping};
@@ -18,7 +18,8 @@ pub fn registered(pid: u32) -> Option<&'static str> {
     let first = mappings.iter().filter(|m| code.contains(&m.inode) && seen.insert(m.inode));
     let of = |mapping: &Mapping| {
         let image = file_of(pid, mapping)?;
-        Some((Places::of(&image), bias(&image, mapping.start)?))
+        let first = first_of(&image, &mappings, mapping.inode)?;
+        Some((Places::of(&image), bias(&image, first.start)?))
     };
     let places: Vec<(Places, u64)> = first.take(FILES).filter_map(of).collect();
     Registered::new(places.iter().map(|(places, bias)| (places, *bias))).kind(&Memory::of(pid))

@@ -314,7 +314,7 @@ fn page_of(image: &Image, page: u64) -> Option<Box<[u8; PAGE as usize]>> {
 
 /// The vDSO of this process.
 fn own_vdso() -> Option<Image> {
-    let vdso = maps::of("self").ok()?.find(|mapping| mapping.name == b"[vdso]")?;
+    let vdso = maps::own().ok()?.find(|mapping| mapping.name == b"[vdso]")?;
     let mut bytes = vec![0; usize::try_from(vdso.end.checked_sub(vdso.start)?.min(VDSO)).ok()?];
     File::open("/proc/self/mem").and_then(|memory| memory.read_exact_at(&mut bytes, vdso.start)).ok()?;
     Image::of_bytes(Path::new("[vdso]"), bytes).ok()

@@ -1,7 +1,8 @@
 //! Unwind data that was registered without a window: FDEs by the address of their code.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
 use uunwind_core::rule::Packed;

@@ -22,8 +22,14 @@ impl Sampler {
     pub(super) fn watch(&mut self, target: &mut Target, first: bool) {
         let wall = self.wall;
         let used = |clock: &Clock| clock.used().map(|used| if wall { machine::monotonic() } else { used });
-        let mut gone = Vec::new();
+        let (mut gone, tids) = (Vec::new(), tids(target.pid).unwrap_or_default());
+        // The clock of a main thread stays when it ends before the others.
+        let is_over = |tid: u32| tid == target.pid && !tids.is_empty() && !tids.contains(&tid);
         for (tid, thread) in &mut target.threads {
+            if is_over(*tid) {
+                gone.push(*tid);
+                continue;
+            }
             let Some(used) = used(&thread.clock) else {
                 gone.push(*tid);
                 continue;
@@ -33,7 +39,7 @@ impl Sampler {
         }
         gone.iter().filter_map(|tid| target.threads.remove(tid)).for_each(|thread| self.end_of(thread));
         let others: usize = self.targets.iter().take(KEPT_OPEN_OF).map(|other| other.threads.len()).sum();
-        for tid in tids(target.pid).unwrap_or_default() {
+        for tid in tids {
             if target.threads.len() >= threads::THREADS || target.threads.contains_key(&tid) {
                 continue;
             }

@@ -11,7 +11,8 @@ use crate::waiting::{Found, Stood, Stop, PATIENCE};
 use crate::waits::{doing, Doing};
 use crate::walks::Walks;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_recorder::machine;
 use uunwind_recording::Sample;
 use uunwind_ring::record::SampleKind;
@@ -85,7 +86,7 @@ impl Sampler {
                 continue;
             }
             let from = machine::monotonic();
-            let Ok(stopped) = Stopped::one(*tid, PATIENCE) else {
+            let Ok(stopped) = Stopped::one(pid, *tid, PATIENCE) else {
                 self.tally.unstopped += u64::from(thread.clock.used().is_some());
                 continue;
             };

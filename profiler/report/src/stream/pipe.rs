@@ -4,8 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use uunwind_clock::Bell;
 
 /// Bytes that wait for the reader, at most.
 const WAITING: usize = 4 << 20;
@@ -38,7 +39,7 @@ struct State {
 
 /// The end into which lines are put.
 #[derive(Clone)]
-pub struct Pipe(Arc<(Mutex<State>, Condvar)>);
+pub struct Pipe(Arc<(Mutex<State>, Bell)>);
 
 impl Pipe {
     /// Begins to write to this file. A FIFO is opened by the thread, since that waits for its reader.
@@ -60,24 +61,33 @@ impl Pipe {
         self.0 .0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Waits until something has changed, but not longer than [`PATIENCE`]; whether it has.
+    fn wait<'p>(&'p self, state: MutexGuard<'p, State>) -> (MutexGuard<'p, State>, bool) {
+        // Under the lock: what is changed after it is rung for after it.
+        let mark = self.0 .1.mark();
+        drop(state);
+        let is_rung = self.0 .1.wait(mark, PATIENCE);
+        (self.state(), is_rung)
+    }
+
     fn fail(&self, error: io::Error) {
         let mut state = self.state();
         state.writing = false;
         state.waiting = Vec::new();
         state.delivery.error = Some(error);
-        self.0 .1.notify_all();
+        self.0 .1.ring();
     }
 
     fn write(&self, mut file: File) {
         loop {
             let mut state = self.state();
             state.writing = false;
-            self.0 .1.notify_all();
+            self.0 .1.ring();
             while state.waiting.is_empty() {
                 if state.closed {
                     return;
                 }
-                state = self.0 .1.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.wait(state).0;
             }
             state.writing = true;
             let text = std::mem::take(&mut state.waiting);
@@ -88,7 +98,7 @@ impl Pipe {
                     return self.fail(error);
                 }
                 self.state().written += part.len() as u64;
-                self.0 .1.notify_all();
+                self.0 .1.ring();
             }
         }
     }
@@ -100,7 +110,7 @@ impl Pipe {
             return false;
         }
         state.waiting.extend_from_slice(text.as_bytes());
-        self.0 .1.notify_all();
+        self.0 .1.ring();
         true
     }
 
@@ -113,12 +123,12 @@ impl Pipe {
         }
         (state.delivery.samples, state.delivery.dropped) = (samples, dropped);
         state.closed = true;
-        self.0 .1.notify_all();
+        self.0 .1.ring();
         while state.delivery.error.is_none() && (state.writing || !state.waiting.is_empty()) {
             let before = state.written;
-            let waited = self.0 .1.wait_timeout(state, PATIENCE).unwrap_or_else(PoisonError::into_inner);
-            state = waited.0;
-            if waited.1.timed_out() && state.written == before {
+            let (now, is_rung) = self.wait(state);
+            state = now;
+            if !is_rung && state.written == before {
                 state.delivery.is_stuck = true;
                 return;
             }

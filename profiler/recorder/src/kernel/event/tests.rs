@@ -46,7 +46,7 @@ fn sampled(period: u64, sees: Sees, mut work: impl FnMut() + Send) -> Option<(Ve
             })
         };
         while !thread.is_finished() {
-            std::thread::sleep(Duration::from_millis(2));
+            uunwind_clock::sleep(Duration::from_millis(2));
             drain(&mut event);
         }
         event.stop();
