@@ -11,6 +11,7 @@ use crate::input::Input;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::regs::Regs;
+use uunwind_live::skipped::{Place, Surroundings};
 use uunwind_live::window_rule;
 use uunwind_remote::registered::rule_by_lists;
 use uunwind_remote::registered::windows::{Answer, Root};
@@ -28,7 +29,7 @@ pub fn run(data: &[u8]) -> bool {
         match root.map(|root| root.find(pc, &mut reader, &mut |at| again.word(at))) {
             Some(Answer::Window(window)) => {
                 assert!((window.start..window.end).contains(&pc), "{window:?} does not cover {pc:#x}");
-                taken |= window_rule::find(&window, &cursor, &mut reader, None).is_ok();
+                taken |= window_rule::find(&window, &cursor, &mut Anything, &mut reader, None).is_ok();
             }
             // A cell may have no window in it, or one that was removed.
             Some(Answer::None | Answer::Changed) | None => {}
@@ -37,4 +38,18 @@ pub fn run(data: &[u8]) -> bool {
         taken |= rule.is_some_and(|rule| !rule.is_failed());
     }
     taken
+}
+
+/// Objects of every kind, by the address.
+struct Anything;
+
+impl Surroundings for Anything {
+    fn place(&mut self, address: u64, _: &mut Reader<'_>) -> Place {
+        match address >> 4 & 3 {
+            0 => Place::Data,
+            1 => Place::Described,
+            2 => Place::Code,
+            _ => Place::Unowned,
+        }
+    }
 }

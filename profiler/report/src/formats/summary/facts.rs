@@ -1,13 +1,13 @@
 //! The head of the summary: rate, CPU time, stacks, losses, notes.
 
-use super::samples::{of_shown, render as stacks};
+use super::samples::render as stacks;
 use super::{counted, locks, percent, waits, Style};
 use crate::formats::is_wall;
 use crate::stacks::Profile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use uunwind_core::frame::{frames, Frame};
-use uunwind_recording::{Counters, EndCause, Recording, Sample, FROM_OUTSIDE, NOT_RECORDED};
+use uunwind_recording::{Counters, EndCause, Recording, FROM_OUTSIDE, NOT_RECORDED};
 use uunwind_ring::layout::BLOCKS;
 use uunwind_ring::record::SampleKind;
 use uunwind_ring::{FLAG_AWAITING, FLAG_EVENTS, FLAG_KERNEL, FLAG_NO_REPLAY, FLAG_USER_MODE};
@@ -166,8 +166,6 @@ fn missing(recording: &Recording) -> Vec<String> {
 
 fn threads(count: u64) -> String {
     format!("{count} {}", if count == 1 { "thread" } else { "threads" })
-}
-
 }
 
 /// What awaits the tasks that ran, if it was recorded.

@@ -1,7 +1,7 @@
 //! How the threads stood to the lock of their runtime, and why this is not known of some samples.
 
-use super::samples::of_shown;
 use super::percent;
+use super::samples::of_shown;
 use crate::formats::is_wall;
 use crate::stacks::Profile;
 use std::collections::HashMap;
