@@ -49,7 +49,7 @@ impl Style {
     }
 
     /// A name, or several joined by ` > `, made printable and cut to the columns that remain beside `used` columns:
-    /// first the beginnings of the longest paths are cut, then the end.
+    /// first the beginnings of the longest paths are cut, then arguments of templates, then the end.
     fn name(self, name: &str, used: usize) -> String {
         let name = super::printable(name);
         let room = self.width.saturating_sub(used).max(20);
@@ -74,9 +74,49 @@ impl Style {
         if length <= room {
             return name;
         }
+        let name = without_templates(&name);
+        if name.chars().count() <= room {
+            return name;
+        }
         let head: String = name.chars().take(room - 1).collect();
         format!("{head}…")
     }
+}
+
+/// A name with the arguments of its templates left out: `std::sort<…>(…)`. What is no template's list, such as
+/// `<module>`, `<T as Trait>::f` and `operator<`, stays.
+fn without_templates(name: &str) -> String {
+    let (mut out, mut rest) = (String::new(), name);
+    while let Some(at) = rest.find('<') {
+        let (before, list) = rest.split_at(at);
+        out.push_str(before);
+        let is_list =
+            before.ends_with(|last: char| last.is_alphanumeric() || last == '_') && !before.ends_with("operator");
+        let end = if is_list { closed(list) } else { None };
+        match end {
+            Some(_) => out.push_str("<…>"),
+            None => out.push('<'),
+        }
+        rest = list.get(end.unwrap_or(1)..).unwrap_or_default();
+    }
+    out + rest
+}
+
+/// Where the list ends that a text begins with, in bytes; `None`: nowhere.
+fn closed(list: &str) -> Option<usize> {
+    let (mut depth, mut before) = (0usize, ' ');
+    for (at, letter) in list.char_indices() {
+        match letter {
+            '<' => depth += 1,
+            '>' if before != '-' => depth = depth.checked_sub(1)?,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(at + 1);
+        }
+        before = letter;
+    }
+    None
 }
 
 /// `function (path)` without the first folder of the path, if it has one.
@@ -132,6 +172,37 @@ mod tests {
         let long = "a_very_long_function_name_without_a_path_in_it";
         assert_eq!(style.name(long, 10), "a_very_long_function_name_without_a_pat…");
         assert_eq!(style.name("esc\u{1b}[1m", 10), "esc\\u{1b}[1m");
+    }
+
+    /// Two functions that differ after their arguments do not look the same, and what was cut is marked.
+    #[test]
+    fn arguments_of_templates_are_left_out_before_a_name_is_cut() {
+        let style = Style { colour: false, width: 70, verbose: false };
+        let iterator = "__gnu_cxx::__normal_iterator<double*, std::vector<double, std::allocator<double> > >";
+        for (name, shown) in [
+            (
+                format!("{iterator} std::copy<{iterator}, long>(long)"),
+                "__gnu_cxx::__normal_iterator<…> std::copy<…>(long)",
+            ),
+            (format!("std::vector<{iterator}>::operator->() const"), "std::vector<…>::operator->() const"),
+            (
+                format!("std::operator< <{iterator}>(long, long)"),
+                "std::operator< <__gnu_cxx::__normal_iterator<…>>(long, long)",
+            ),
+            (
+                "f.<locals>.<lambda> (/usr/lib/a_rather_long_file_name_which_cannot_be_cut.py:7)".to_owned(),
+                "f.<locals>.<lambda> (…/a_rather_long_file_name_which_cannot…",
+            ),
+            (
+                "<alloc::vec::Vec<alloc::string::String> as core::ops::Drop>::drop_it".to_owned(),
+                "<alloc::vec::Vec<…> as core::ops::Drop>::drop_it",
+            ),
+            (format!("a<b {}", "x".repeat(70)), &*format!("a<b {}…", "x".repeat(55))),
+        ] {
+            assert_eq!(style.name(&name, 10), shown, "{name}");
+        }
+        let short = "std::max<int>(int, int)";
+        assert_eq!(style.name(short, 10), short);
     }
 
     #[test]
