@@ -26,6 +26,9 @@ pub struct Style {
 /// The style of a summary in a file.
 pub const PLAIN: Style = Style { colour: false, width: 100, verbose: false };
 
+/// Folders in which languages install packages (Python's sysconfig(3), npm-folders(5)).
+const FOLDERS_OF_PACKAGES: &[&str] = &["/site-packages/", "/dist-packages/", "/node_modules/"];
+
 /// Most folders that are cut off the paths of a line.
 const FOLDERS: usize = 256;
 
@@ -48,10 +51,12 @@ impl Style {
         }
     }
 
-    /// A name, or several joined by ` > `, made printable and cut to the columns that remain beside `used` columns:
+    /// A name, or several joined by ` > `, made printable, with paths as people say them, and cut to the columns that
+    /// remain beside `used` columns:
     /// first the beginnings of the longest paths are cut, then arguments of templates, then the end.
     fn name(self, name: &str, used: usize) -> String {
         let name = super::printable(name);
+        let name = name.split(" > ").map(as_people_say).collect::<Vec<_>>().join(" > ");
         let room = self.width.saturating_sub(used).max(20);
         if name.chars().count() <= room {
             return name;
@@ -81,6 +86,16 @@ impl Style {
         let head: String = name.chars().take(room - 1).collect();
         format!("{head}…")
     }
+}
+
+/// `function (path)` with the path as it is below a folder of installed packages: `pandas/core/series.py`.
+fn as_people_say(name: &str) -> String {
+    let below = |(function, path): (&str, &str)| {
+        let ends = FOLDERS_OF_PACKAGES.iter().filter_map(|folder| Some(path.rfind(folder)? + folder.len()));
+        let rest = path.get(ends.max()?..).filter(|rest| !rest.starts_with([')', ':']))?;
+        Some(format!("{function} ({rest}"))
+    };
+    name.rsplit_once(" (").and_then(below).unwrap_or_else(|| name.to_owned())
 }
 
 /// A name with the arguments of its templates left out: `std::sort<…>(…)`. What is no template's list, such as
@@ -164,7 +179,7 @@ mod tests {
     #[test]
     fn long_names_keep_the_function_and_the_end_of_the_path() {
         let style = Style { colour: false, width: 50, verbose: false };
-        let name = "work (/usr/lib/runtime/dist-packages/package/module.py:12)";
+        let name = "work (/usr/lib/runtime/dist-libraries/package/module.py:12)";
         assert_eq!(style.name(name, 10), "work (…/package/module.py:12)");
         let name = "work (../../sysdeps/unix/sysv/linux/x86_64/write.c:26)";
         assert_eq!(style.name(name, 10), "work (…/unix/sysv/linux/x86_64/write.c:26)".replace("unix/", ""));
@@ -172,6 +187,27 @@ mod tests {
         let long = "a_very_long_function_name_without_a_path_in_it";
         assert_eq!(style.name(long, 10), "a_very_long_function_name_without_a_pat…");
         assert_eq!(style.name("esc\u{1b}[1m", 10), "esc\\u{1b}[1m");
+    }
+
+    #[test]
+    fn paths_of_packages_begin_with_the_package() {
+        let style = Style { colour: false, width: 100, verbose: false };
+        for (name, shown) in [
+            (
+                "Series.sum (/home/me/venv/lib/python3.11/site-packages/pandas/core/series.py:9)",
+                "pandas/core/series.py:9)",
+            ),
+            ("get (/usr/lib/python3/dist-packages/requests/api.py:73)", "requests/api.py:73)"),
+            ("f (/srv/site-packages/a/site-packages/b.py)", "b.py)"),
+            ("f (/srv/my-site-packages/a.py)", "/srv/my-site-packages/a.py)"),
+            ("f (/srv/site-packages/)", "/srv/site-packages/)"),
+            ("render (/srv/app/node_modules/ejs/lib/ejs.js:3)", "ejs/lib/ejs.js:3)"),
+        ] {
+            let function = name.split_once(" (").expect("a path").0;
+            assert_eq!(style.name(name, 10), format!("{function} ({shown}"));
+        }
+        let branch = "f (/usr/lib/python3/dist-packages/a.py) > (2 more) > g (/srv/site-packages/b.py)";
+        assert_eq!(style.name(branch, 10), "f (a.py) > (2 more) > g (b.py)");
     }
 
     /// Two functions that differ after their arguments do not look the same, and what was cut is marked.
