@@ -1,5 +1,5 @@
 //! Names as people wrote them. Only names that are marked as mangled are demangled: a C function `f` is not the type
-//! `float`.
+//! `float`. Templates have no return type in front, as other functions have none.
 
 use cpp_demangle::DemangleOptions;
 
@@ -11,8 +11,22 @@ pub fn demangle(symbol: &str) -> String {
     }
     let mangled = symbol.starts_with("_Z") || symbol.starts_with("__Z") || symbol.starts_with("_GLOBAL_");
     let cpp = mangled.then(|| cpp_demangle::Symbol::new(symbol).ok()).flatten();
-    cpp.and_then(|name| name.demangle_with_options(&DemangleOptions::default()).ok())
+    cpp.and_then(|name| name.demangle_with_options(&DemangleOptions::new().no_return_type()).ok())
+        .or_else(|| template(symbol))
         .unwrap_or_else(|| symbol.to_owned())
+}
+
+/// The name of a template whose arguments the demangler cannot read, such as conditions in expressions: they are left
+/// out. Only of one in no scope but `std`, whose name ends before its arguments ([Itanium C++
+/// ABI](https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangle.unscoped-name), "unscoped-name").
+fn template(symbol: &str) -> Option<String> {
+    let rest = symbol.strip_prefix("_Z")?;
+    let (scope, rest) = rest.strip_prefix("St").map_or(("", rest), |rest| ("std::", rest));
+    let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let (length, rest) = rest.split_at_checked(digits)?;
+    let (name, arguments) = rest.split_at_checked(length.parse().ok()?)?;
+    let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !name.is_empty();
+    (is_name && arguments.starts_with('I')).then(|| format!("{scope}{name}<…>(…)"))
 }
 
 #[cfg(test)]
@@ -27,5 +41,33 @@ mod tests {
         assert_eq!(demangle("_ZN3foo3barEi"), "foo::bar(int)");
         assert_eq!(demangle("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"), "core::fmt::Write::write_fmt");
         assert_eq!(demangle("_RNvCs1234_7mycrate3foo"), "mycrate::foo");
+    }
+
+    /// One spelling: with and without arguments that are templates; c++filt is the oracle, but for the return type.
+    #[test]
+    fn templates_are_spelled_as_other_functions_are() {
+        let same =
+            "_ZSt4swapIdENSt9enable_ifIXsrSt6__and_IJSt6__not_ISt15__is_tuple_likeIT_EESt21is_move_constructible\
+                    IS3_ESt18is_move_assignableIS3_EEE5valueEvE4typeERS3_SC_";
+        for (symbol, name) in [
+            ("_ZSt6__sortIPiN9__gnu_cxx5__ops15_Iter_less_iterEEvT_S4_T0_", "std::__sort<"),
+            ("_ZNSt6vectorIdSaIdEE12emplace_backIJdEEERdDpOT_", "std::vector<"),
+            ("_ZSt3maxIiERKT_S2_S2_", "std::max<"),
+            ("_Z5twiceIiET_S0_", "twice<"),
+            (same, "std::swap<"),
+        ] {
+            let ours = demangle(symbol);
+            assert!(ours.starts_with(name), "{ours}");
+            let filtered = std::process::Command::new("c++filt").arg(symbol).output().expect("binutils").stdout;
+            let filtered = String::from_utf8_lossy(&filtered).trim().replace(' ', "");
+            let whole = ours.replace(' ', "");
+            let folded = whole.strip_suffix("<…>(…)").is_some_and(|name| filtered.contains(&format!("{name}<")));
+            assert!(filtered.ends_with(&whole) || folded, "{ours}: {filtered}");
+        }
+        for damaged in
+            ["_ZSt", "_ZSt4", "_ZSt9swapI", "_ZSt99999999999999999999swapI", "_Z4swap", "_ZSt4sw pI", "_ZSt0I"]
+        {
+            assert!(!demangle(damaged).contains('…'), "{damaged}");
+        }
     }
 }
