@@ -93,6 +93,9 @@ def measured(uu, options, command, seconds, recording):
     # Then the timers of the threads have sampled, at the kernel's tick.
     if "no perf events (" in said and ("--kernel" in options or "4999" in options):
         sys.exit(f"{' '.join(options)}: {said}")
+    if not os.path.exists(recording):
+        # Nothing was sampled.
+        return (end - begin) / 1e9, cpu, 0, 0
     report = json.loads(
         subprocess.run([uu, "report", recording, "-f", "json", "-i"], check=True, capture_output=True).stdout
     )
