@@ -68,7 +68,7 @@ fn layouts() -> Vec<Layout> {
         layout!(View as uu_view {
             size, exact, pc, sp, cfa, function_start, function_end, registers, known, plugin, facts, facts_len, bias,
             scratch, thread_pointer, tsd_offset, host, walk, range_start, range_end, generation, user, caller, used, restored,
-            flags, reserved,
+            flags, reserved, stack, stack_len,
         }),
         layout!(Caller as uu_caller { pc, registers, known, exact }),
         layout!(Text as uu_text { address, len, width, utf8 }),

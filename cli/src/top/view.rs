@@ -36,8 +36,7 @@ pub enum Wish {
 }
 
 /// Keys, as the last line of the screen names them.
-const KEYS: &str =
-    "q quit  p pause  s own  t total  n name  c native  Tab functions/threads/languages  / filter  r reset  Up Down";
+const KEYS: &str = "q quit  p pause  s own  t total  n name  c native  Tab table  / filter  r reset  Up Down";
 /// Lines around the rows: two of heading, one of column names, one of keys.
 const AROUND: usize = 4;
 

@@ -1,5 +1,5 @@
 //! Native code charged to the function of a language that called it: its time is this function's own, and its frames
-//! are left out. What a program in Python spends in the allocator, in comparisons or in a library then stands where its
+//! are left out. What a script spends in the allocator, in comparisons or in a library then stands where its
 //! author looks for it.
 
 use crate::stacks::{Entry, Kind, Line, Profile, Stack};
@@ -43,7 +43,7 @@ pub fn charge(profile: Profile) -> Profile {
 mod tests {
     use super::*;
 
-    /// Frames by number: native, Python, another one of Python, a JIT's, a remark, the kernel's, a system call.
+    /// Frames by number: native, a script's, another one of it, a JIT's, a remark, the kernel's, a system call.
     fn profile(stacks: &[&[u32]]) -> Profile {
         let kinds =
             [Kind::Native, Kind::Semantic, Kind::Semantic, Kind::Jit, Kind::Marker, Kind::Kernel, Kind::Waiting];
