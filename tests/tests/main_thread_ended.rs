@@ -97,8 +97,8 @@ fn its_code_is_described() {
     assert_eq!(running.end(), Some(0));
 }
 
-/// Neither uu nor the program waits for ever: the kernel holds up who begins to trace a thread until an exec is over, and
-/// the exec until the tracers of all other threads have taken notice of their ends.
+/// Neither uu nor the program waits for ever: the kernel holds up who begins to trace a thread until an exec is over,
+/// and the exec until the tracers of all other threads have taken notice of their ends.
 #[test]
 fn an_exec_by_another_thread_is_not_held_up() {
     let scratch = paths::scratch("execs-by-thread");

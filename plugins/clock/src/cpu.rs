@@ -8,6 +8,10 @@ use uunwind_core::syscall;
 /// (<https://github.com/torvalds/linux/blob/v6.1/include/linux/posix-timers.h>, `make_process_cpuclock`,
 /// `CPUCLOCK_SCHED`). `None`: there is no such process.
 pub fn cpu_of(pid: u32) -> Option<Duration> {
+    // Of the id, 29 bits have room; the kernel gives 22. 0 would be the calling process.
+    if pid == 0 || pid >> 29 != 0 {
+        return None;
+    }
     let clock = !pid << 3 | 2;
     let mut time = [0i64; 2];
     let arguments = [clock as i32 as usize, time.as_mut_ptr() as usize, 0, 0, 0, 0];
@@ -26,6 +30,8 @@ mod tests {
         let own = std::process::id();
         let before = cpu_of(own).expect("it lives");
         while cpu_of(own).expect("it lives") < before + Duration::from_millis(20) {}
-        assert_eq!(cpu_of(1 << 30), None);
+        for none in [0, (1 << 22) + 1, 1 << 30, u32::MAX] {
+            assert_eq!(cpu_of(none), None, "{none}");
+        }
     }
 }

@@ -29,9 +29,9 @@ pub fn bias(image: &Image, start: u64) -> Option<u64> {
     Some(start.wrapping_sub(lowest.address & !(PAGE - 1)))
 }
 
-/// The mappings of the object whose first byte is mapped by the one with the index `first`, as indices: those of `parts`,
-/// which are mappings of its file, that lie where a segment does. `None`: none of them is code, so that the file was
-/// mapped to be read.
+/// The mappings of the object whose first byte is mapped by the one with the index `first`, as indices: those of
+/// `parts`, which are mappings of its file, that lie where a segment does. `None`: none of them is code, so that the
+/// file was mapped to be read.
 pub fn object_at(image: &Image, parts: &[Part], first: usize) -> Option<Vec<usize>> {
     let bias = bias(image, parts.get(first)?.place.start)?;
     let is_of = |part: &Part, load: &crate::Segment| {

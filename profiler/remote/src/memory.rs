@@ -34,9 +34,9 @@ pub struct Backing {
 }
 
 enum Source {
-    /// A process that stands still. `pid`: `None` if its main thread has ended: then its id leads to no memory, and that
-    /// of another thread may become another process's. `file`: `/proc/PID/mem`, which also reads what is mapped without
-    /// the right to read; `None`: it may not be opened.
+    /// A process that stands still. `pid`: `None` if its main thread has ended: then its id leads to no memory, and
+    /// that of another thread may become another process's. `file`: `/proc/PID/mem`, which also reads what is mapped
+    /// without the right to read; `None`: it may not be opened.
     Process { pid: Option<libc::pid_t>, file: Option<File> },
     /// A core file, and files for what it lacks, in order of addresses.
     Core { core: Arc<CoreFile>, backings: Vec<Backing> },

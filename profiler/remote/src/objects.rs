@@ -164,8 +164,8 @@ impl Objects {
 }
 
 impl Mapped {
-    /// The object whose first byte this mapping has, and where its mappings begin. `None`: it is not the beginning of an
-    /// ELF file, or that is only read.
+    /// The object whose first byte this mapping has, and where its mappings begin. `None`: it is not the beginning of
+    /// an ELF file, or that is only read.
     fn open(
         pid: u32,
         first: &Mapping,

@@ -140,8 +140,8 @@ impl Stopped {
                 // Before it is asked for: this thread may have waited for a CPU, too.
                 let waited = begun.elapsed();
                 match wait_once(tid) {
-                    // It ended before it could stop. If that is still not reported, it is a main thread, whose end is not
-                    // as long as others live.
+                    // It ended before it could stop. If that is still not reported, it is a main thread, whose end is
+                    // not as long as others live.
                     Waited::Nothing if pause >= LONG && is_zombie(tid) && matches!(wait_once(tid), Waited::Nothing) => {
                         self.threads.remove(&tid);
                         break;

@@ -124,7 +124,7 @@ impl Destination {
         }
     }
 
-    /// The file of a descriptor, opened once more, not blocking. The main thread, which `/proc/self` shows, may have ended
+    /// The file of a descriptor, opened once more, not blocking. As this thread's own: the main one may have ended
     /// ([proc_pid_fd(5)](https://man7.org/linux/man-pages/man5/proc_pid_fd.5.html)).
     fn again(fd: i32) -> Destination {
         let mut path = [0u8; 64];

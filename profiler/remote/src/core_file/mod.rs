@@ -258,8 +258,8 @@ impl CoreFile {
         (address - load.start < load.mapped).then_some(load)
     }
 
-    /// Whether the memory at an address could be executed. `None`: the file does not say, as gdb leaves out what it does
-    /// not dump.
+    /// Whether the memory at an address could be executed. `None`: the file does not say, as gdb leaves out what it
+    /// does not dump.
     pub fn is_code(&self, address: u64) -> Option<bool> {
         self.load_at(address).map(|load| load.flags & elf::PF_X != 0)
     }
