@@ -110,7 +110,11 @@ fn samples_replays_and_copies_have_all_callers_or_say_so() {
             let whole = samples.iter().filter(|(sample, inner)| sample.complete() && *inner == 2).count();
             let doubtful = samples.iter().filter(|(sample, _)| sample.stop == StopReason::Doubtful.number()).count();
             let expected = if is_proved { whole } else { doubtful };
-            assert!(expected * 10 >= samples.len() * 9, "{options:?}, {case}: {whole}, {doubtful} of {}", samples.len());
+            assert!(
+                expected * 10 >= samples.len() * 9,
+                "{options:?}, {case}: {whole}, {doubtful} of {}",
+                samples.len()
+            );
         }
     }
 }
