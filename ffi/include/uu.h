@@ -55,8 +55,7 @@ enum uu_stop {
     UU_STOP_START_SYMBOL = 2,      /* a function that begins a stack was reached (makecontext) */
     UU_STOP_FRAME_POINTER_END = 3, /* a chain of frame pointers ended */
     UU_STOP_SWITCHED_STACK = 4,    /* the base of a stack that user code switches to (fiber, greenlet) was reached */
-    UU_STOP_DOUBTFUL = 5,          /* as one of those above, but callers may be missing: a frame pointer was followed
-                                      past words of the stack that look like return addresses */
+    UU_STOP_DOUBTFUL = 5,          /* as one of those above, but a frame pointer may have skipped callers */
     UU_STOP_TOO_MANY_FRAMES = 10,  /* more than 4,096 (uu_walk(): 1,048,576); those nearest the leaf were kept */
     UU_STOP_BUFFER_FULL = 11,      /* more than `capacity`; those nearest the leaf were kept */
     UU_STOP_ENDED_BY_CALLBACK = 12, /* `frame` of a uu_request returned another number than 0 */
@@ -142,9 +141,7 @@ struct uu_request {
     size_t words;            /* out: words written to `frames` */
     uint32_t count;          /* out: frames */
     uint16_t stop;           /* out: why the walk, or the request, ended: enum uu_stop */
-    uint16_t doubt;          /* out: UU_DOUBT_*; 0: nothing is missing below `stop`, but for UU_FRAME_OMITTED, and
-                                perhaps callers before frames with UU_FRAME_BY_FRAME_POINTER, which UU_STOP_DOUBTFUL
-                                says */
+    uint16_t doubt;          /* out: UU_DOUBT_*; 0: nothing is missing below `stop`, but for UU_FRAME_OMITTED */
     /* Or null. With `frames`: where each frame's CFA (canonical frame address) is written, one for each frame and at
        most `capacity` of them: the stack pointer of its caller when it returns. 0: it has none, as frames of languages,
        those that stand for others left out, and an outermost frame whose caller no unwind information describes. Such a
