@@ -28,7 +28,7 @@ pub struct Style {
 /// The style of a summary in a file.
 pub const PLAIN: Style = Style { colour: false, width: 100, verbose: false };
 
-/// Folders in which languages install packages (Python's sysconfig(3), npm-folders(5)).
+/// Folders in which languages install packages.
 const FOLDERS_OF_PACKAGES: &[&str] = &["/site-packages/", "/dist-packages/", "/node_modules/"];
 
 /// Most folders that are cut off the paths of a line.
@@ -195,11 +195,8 @@ mod tests {
     fn paths_of_packages_begin_with_the_package() {
         let style = Style { colour: false, width: 100, verbose: false };
         for (name, shown) in [
-            (
-                "Series.sum (/home/me/venv/lib/python3.11/site-packages/pandas/core/series.py:9)",
-                "pandas/core/series.py:9)",
-            ),
-            ("get (/usr/lib/python3/dist-packages/requests/api.py:73)", "requests/api.py:73)"),
+            ("Series.sum (/home/me/venv/lib/v3.11/site-packages/pandas/core/series.py:9)", "pandas/core/series.py:9)"),
+            ("get (/usr/lib/v3/dist-packages/requests/api.py:73)", "requests/api.py:73)"),
             ("f (/srv/site-packages/a/site-packages/b.py)", "b.py)"),
             ("f (/srv/my-site-packages/a.py)", "/srv/my-site-packages/a.py)"),
             ("f (/srv/site-packages/)", "/srv/site-packages/)"),
@@ -208,7 +205,7 @@ mod tests {
             let function = name.split_once(" (").expect("a path").0;
             assert_eq!(style.name(name, 10), format!("{function} ({shown}"));
         }
-        let branch = "f (/usr/lib/python3/dist-packages/a.py) > (2 more) > g (/srv/site-packages/b.py)";
+        let branch = "f (/usr/lib/v3/dist-packages/a.py) > (2 more) > g (/srv/site-packages/b.py)";
         assert_eq!(style.name(branch, 10), "f (a.py) > (2 more) > g (b.py)");
     }
 
