@@ -130,6 +130,18 @@ fn time_in_the_handler_is_no_functions_of_the_program() {
     assert_eq!(own, weight(recording.samples().iter().filter(is_own)) as f64);
 }
 
+/// A recording of stacks that are deeper than what is kept of one, with frames of the kernel on them, is read back.
+#[test]
+fn frames_of_the_kernel_stand_on_the_deepest_stacks() {
+    let scratch = paths::scratch("kernel-deepest");
+    let options = ["-O1", "-g", "-fno-optimize-sibling-calls"];
+    let program = compile::gcc(&scratch, "deepest", &["native/deep_shares.c"], &options);
+    let words = [program.as_os_str(), "1".as_ref(), "8000".as_ref()];
+    let recording = uu::record(&scratch, &["--kernel", "-r", "10000"], |_| {}, &words).expect_code(0);
+    let said = &recording.outcome.stderr;
+    assert!(is_refused(&recording) || said.contains(" complete (") && !said.contains("read back"), "{said}");
+}
+
 #[test]
 fn kernel_frames_stand_on_the_call_that_led_there() {
     let Some((recording, _)) = work("kernel-stacks", &["--kernel", "-r", "999"], 1) else { return };
