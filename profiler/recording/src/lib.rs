@@ -41,6 +41,9 @@ pub use tap::{Tap, TapHolder};
 pub use totals::{Counters, End, EndCause};
 pub use write::Writer;
 
+/// At most this number of frames of the kernel stand on a stack: perf gives 127, if kernel.perf_event_max_stack is not
+/// changed.
+pub const KERNEL_FRAMES: usize = 512;
 /// The beginning of notes about processes of the program that were not recorded.
 pub const NOT_RECORDED: &str = "not recorded: ";
 /// The beginning of the note about processes that signals ended.

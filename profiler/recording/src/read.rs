@@ -13,6 +13,7 @@ use crate::section::{unframe, wanted, BadFrame, Kind, FRAME_HEAD, HEADER_BYTES, 
 use crate::symbols::Symbols;
 use crate::totals::{Counters, End};
 use crate::wire::{Malformed, Reader};
+use crate::KERNEL_FRAMES;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
@@ -294,9 +295,10 @@ impl Recording {
                     // A stack without a depth limit would cost time for every sample that names it.
                     let below = (node.parent as usize).checked_sub(1).and_then(|parent| self.depths.get(parent));
                     let depth = below.map_or(1, |below| below + 1);
-                    // The innermost and the outermost frames, and one that stands for those left out between them.
-                    let deepest = MAX_FRAMES as usize + 1 + OUTERMOST;
-                    self.check(depth as usize, deepest + 1, r, "stack of at most 4,161 frames")?;
+                    // The innermost and the outermost frames, and one that stands for those left out between them; and
+                    // those of the kernel that stand on them.
+                    const DEEPEST: usize = MAX_FRAMES as usize + 1 + OUTERMOST + KERNEL_FRAMES;
+                    self.check(depth as usize, DEEPEST + 1, r, "stack of at most 4,673 frames")?;
                     self.depths.push(depth);
                     self.nodes.push(node);
                 }

@@ -5,7 +5,7 @@ use crate::blocks::Use;
 use crate::kernel::clock::KernelClock;
 use crate::kernel::stitch::Piece;
 use uunwind_core::frame::{native_word, FLAG_EXACT};
-use uunwind_recording::Sample;
+use uunwind_recording::{Sample, KERNEL_FRAMES};
 use uunwind_ring::record::{SampleKind, SAMPLE_APART};
 use uunwind_ring::samples::Words;
 
@@ -38,7 +38,7 @@ impl Drain {
         };
         if let Some(clock) = self.clock.as_mut().filter(|_| !piece.kernel.is_empty()) {
             let frames = clock.frames(process, &piece.kernel, |name| writer.name(name));
-            for frame in frames.into_iter().rev() {
+            for frame in frames.into_iter().take(KERNEL_FRAMES).rev() {
                 stack = stacks.node(stack, frame, |node| writer.node(node));
             }
         }
