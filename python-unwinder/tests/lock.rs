@@ -63,7 +63,7 @@ impl Thread {
     }
 
     /// How it stands with this stack, where the code of `take_gil` is known. What an earlier call of `take_gil` has
-    /// left behind lies on its stack and in a register.
+    /// left there lies on its stack and in a register.
     fn state_on(mut self, stack: &[u64], cut: bool) -> u32 {
         let mut facts = self.process.version.facts;
         facts.lock.taking[..2].copy_from_slice(&TAKING);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the records of this folder: what Linux writes into a perf ring where user stacks are taken later, and what perf
-says of them. By hand, with root's rights and qemu-system-x86_64, cpio, a C compiler, a kernel image, and a folder with a
+"""Makes the records of this folder: what Linux writes into a perf ring where user stacks are taken later, and what
+perf says of them. By hand, with root's rights and qemu-system-x86_64, cpio, a C compiler, a kernel image, and a folder with a
 root file system that has perf of the same version (for Debian: `mmdebstrap --variant=minbase --include=linux-perf sid
 FOLDER`, and `vmlinuz` of the package `linux-binary-VERSION-amd64`):
 
@@ -76,8 +76,8 @@ def script(root, data):
         for name in ("sys", "proc"):
             run("mount", "--bind", "/" + name, os.path.join(root, name))
             mounted.append(os.path.join(root, name))
-        return run("chroot", root, "perf", "script", "--no-merge-callchains", "--ns", "-F", FIELDS, "-i", "/records.data",
-                   stderr=subprocess.DEVNULL)
+        return run("chroot", root, "perf", "script", "--no-merge-callchains", "--ns", "-F", FIELDS,
+                   "-i", "/records.data", stderr=subprocess.DEVNULL)
     finally:
         for place in mounted:
             run("umount", place)

@@ -115,8 +115,8 @@ pub struct Plugin {
     /// Signal code. Called after the walk of a sample, for each loaded object that the plugin claims and that some walk
     /// of the process has met: how the thread stands to the lock that the runtime in this object runs code under. The
     /// view has the interrupted registers, the object's facts, bias and range, the sample's innermost native frames
-    /// ([`View::stack`]), and no frame of its own: `cfa` is 0, `scratch` null. Of the [`Host`] functions, only `read_word`, `read` and `read_words` may be used. The answer is one of
-    /// `LOCK_*`.
+    /// ([`View::stack`]), and no frame of its own: `cfa` is 0, `scratch` null. Of the [`Host`] functions, only
+    /// `read_word`, `read` and `read_words` may be used. The answer is one of `LOCK_*`.
     pub lock: Option<LockState>,
 }
 

@@ -1,7 +1,8 @@
 //! Records of a kernel that takes user stacks later, against what its perf says is in them. `tests/perf-records/` has
-//! them, and the script that makes them. The stacks are given to the samples by their cookies: an oracle for this is the
-//! rule alone. perf of Linux 7.2 goes by time, and lets those go without one that the kernel took, or finished, after the
-//! stack.
+//! them, and the script that makes them.
+//!
+//! Stacks are given to samples by their cookies: an oracle for this is the rule alone. perf of Linux 7.2 goes by time,
+//! and leaves those samples without one that the kernel took, or finished, after the stack.
 
 use std::collections::HashMap;
 use uunwind_recorder::kernel::deferred::Merge;

@@ -1,4 +1,4 @@
-"""A thread runs long C functions of the interpreter itself, without the GIL in `without_gil` and with it in `with_gil`."""
+"""A thread runs a long C function of the interpreter itself, without the GIL and with it."""
 
 import ctypes
 import sys

@@ -32,8 +32,8 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// Takes a sample. Gives out those that are complete, or will not become so: this one, if it waits for nothing, or its
-    /// stack has come; the oldest, if too many wait.
+    /// Takes a sample. Gives out those that are complete, or will not become so: this one, if it waits for nothing, or
+    /// its stack has come; the oldest, if too many wait.
     pub fn sample(&mut self, mut sample: KernelSample, mut out: impl FnMut(KernelSample)) {
         let Some(cookie) = sample.cookie else { return out(sample) };
         if let Some(stack) = self.last.get(&sample.tid).filter(|stack| stack.cookie == cookie) {

@@ -13,9 +13,9 @@ use uunwind_ring::record::SampleKind;
 const ROWS: usize = 15;
 /// Columns used beside the name.
 const USED: usize = 32;
-/// Lines of a function that are shown below it, at most; and the share of its time, in percent, from which on one is.
+/// Lines of a function that are shown below it, at most; and the share of all time, in percent, from which on one is.
 const LINES: usize = 3;
-const LINE: f64 = 10.0;
+const LINE: f64 = 5.0;
 /// Share of the time from which on a language has a table of its own, in percent.
 const LANGUAGE: f64 = 20.0;
 
@@ -127,7 +127,7 @@ impl Printer<'_> {
                 true => line.function.clone(),
                 false => format!("{} ({})", line.function, line.file),
             });
-        let is_large = |part: &Amount| percent(part.0, amount.0) >= LINE;
+        let is_large = |part: &Amount| percent(part.0, self.all) >= LINE;
         let lines = parts.iter().filter(|((_, line), (_, part))| line != "0" && is_large(part)).take(LINES);
         Row { name, amount, lines: lines.map(|((_, line), (_, part))| (format!("line {line}"), *part)).collect() }
     }
