@@ -11,9 +11,19 @@ use crate::input::Input;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::regs::Regs;
+use uunwind_live::skipped::{Place, Surroundings};
 use uunwind_live::window_rule;
 use uunwind_remote::registered::rule_by_lists;
 use uunwind_remote::registered::windows::{Answer, Root};
+
+/// No object is loaded anywhere.
+struct Nowhere;
+
+impl Surroundings for Nowhere {
+    fn place(&mut self, _: u64, _: &mut Reader<'_>) -> Place {
+        Place::Unowned
+    }
+}
 
 pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
@@ -28,7 +38,7 @@ pub fn run(data: &[u8]) -> bool {
         match root.map(|root| root.find(pc, &mut reader, &mut |at| again.word(at))) {
             Some(Answer::Window(window)) => {
                 assert!((window.start..window.end).contains(&pc), "{window:?} does not cover {pc:#x}");
-                taken |= window_rule::find(&window, &cursor, &mut reader, None).is_ok();
+                taken |= window_rule::find(&window, &cursor, &mut Nowhere, &mut reader, None).is_ok();
             }
             // A cell may have no window in it, or one that was removed.
             Some(Answer::None | Answer::Changed) | None => {}
