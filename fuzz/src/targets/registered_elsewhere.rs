@@ -16,6 +16,15 @@ use uunwind_live::window_rule;
 use uunwind_remote::registered::rule_by_lists;
 use uunwind_remote::registered::windows::{Answer, Root};
 
+/// No object is loaded anywhere.
+struct Nowhere;
+
+impl Surroundings for Nowhere {
+    fn place(&mut self, _: u64, _: &mut Reader<'_>) -> Place {
+        Place::Unowned
+    }
+}
+
 pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
     let pcs: [u32; 2] = std::array::from_fn(|_| input.u32());
@@ -29,7 +38,7 @@ pub fn run(data: &[u8]) -> bool {
         match root.map(|root| root.find(pc, &mut reader, &mut |at| again.word(at))) {
             Some(Answer::Window(window)) => {
                 assert!((window.start..window.end).contains(&pc), "{window:?} does not cover {pc:#x}");
-                taken |= window_rule::find(&window, &cursor, &mut Anything, &mut reader, None).is_ok();
+                taken |= window_rule::find(&window, &cursor, &mut Nowhere, &mut reader, None).is_ok();
             }
             // A cell may have no window in it, or one that was removed.
             Some(Answer::None | Answer::Changed) | None => {}
@@ -38,18 +47,4 @@ pub fn run(data: &[u8]) -> bool {
         taken |= rule.is_some_and(|rule| !rule.is_failed());
     }
     taken
-}
-
-/// Objects of every kind, by the address.
-struct Anything;
-
-impl Surroundings for Anything {
-    fn place(&mut self, address: u64, _: &mut Reader<'_>) -> Place {
-        match address >> 4 & 3 {
-            0 => Place::Data,
-            1 => Place::Described,
-            2 => Place::Code,
-            _ => Place::Unowned,
-        }
-    }
 }
