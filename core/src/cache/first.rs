@@ -1,8 +1,9 @@
 //! The rules of addresses that were met once: the newest ones, at as few cache lines and pages as possible.
 //!
 //! A program that captures seldom needs most rules once, and each line and page that a larger cache takes for one costs
-//! it more than the cache saves. Here rules are written one after the other, a line for four of them; a small index leads
-//! to them. An address that is met again takes its rule from here to the larger caches, and no unwind data is read.
+//! it more than the cache saves. Here rules are written one after the other, a line for four of them; a small index
+//! leads to them. An address that is met again takes its rule from here to the larger caches, and no unwind data is
+//! read.
 
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
