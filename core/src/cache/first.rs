@@ -93,7 +93,7 @@ mod tests {
             assert_eq!(rules.get(key, 7), Some(key << 3 | 1));
         }
         assert!(keys(1500).all(|key| rules.get(key, 5).is_none()), "overwritten");
-        let last = keys(20_000).last().expect("some");
+        let last = keys(20_000).next_back().expect("some");
         for word in &rules.ring[(rules.count.load(Relaxed) as usize - 1) % 2048] {
             let old = word.load(Relaxed);
             for bit in 0..64 {
