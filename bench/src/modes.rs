@@ -26,6 +26,9 @@ enum What {
     New,
 }
 
+/// Makes an unwinder.
+type Make = fn() -> Box<dyn Peer>;
+
 /// Prints the tables.
 pub fn run(library: &str, rounds: usize) {
     let called: Timing = |paths, flavour, peer, _| Some(paths.time(flavour, peer));
@@ -67,7 +70,7 @@ pub fn run(library: &str, rounds: usize) {
                 what.ratio(depth, rounds, &peer)
             });
         }
-        let others: [(&str, fn() -> Box<dyn Peer>); 2] = [
+        let others: [(&str, Make); 2] = [
             ("libunwind (nongnu) unw_backtrace", peers::libunwind),
             ("libgcc _Unwind_Backtrace", || Box::new(peers::Libgcc)),
         ];

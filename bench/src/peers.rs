@@ -55,11 +55,6 @@ pub fn floor() -> Box<dyn Peer> {
     Box::new(FramePointers)
 }
 
-/// This project alone, in a program that has prepared itself.
-pub fn prepared(libuunwind: &str) -> Box<dyn Peer> {
-    Box::new(Uu::open(libuunwind))
-}
-
 /// nongnu libunwind alone.
 pub fn libunwind() -> Box<dyn Peer> {
     Box::new(Libunwind::open())

@@ -5,7 +5,7 @@
 //! is the machine's share, so the figure is the quotient of the two scalings of one round.
 
 use crate::chains::{Flavour, Paths};
-use crate::peers::{self, Peer};
+use crate::peers::{self, Mode, Peer};
 use crate::table::median;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Barrier;
@@ -21,10 +21,23 @@ pub fn run(libuunwind: &str, rounds: usize) {
     assert!(cpus.len() >= 2, "two threads need two CPUs, and this process may use {}", cpus.len());
     let paths = Paths::new(DEPTH, CHAINS);
     let floor = || peers::floor();
-    let ours = || peers::prepared(libuunwind);
+    println!("\n### Two threads, 2,000 distinct chains of depth {DEPTH}\n");
+    println!("| unwinder | scaling | the floor's | to the floor's |\n|---|---|---|---|");
+    // In this order: what a program has called cannot be taken back.
+    for (mode, name) in [(Mode::Nothing, "uu_capture, nothing called"), (Mode::Prepared, "uu_capture, prepared")] {
+        let ours = || peers::capture_in(mode, libuunwind, false);
+        let [by_us, by_floor, quotient] = medians(&paths, &cpus[..2], rounds, &floor, &ours);
+        println!("| {name} | {by_us:.2} | {by_floor:.2} | {quotient:.2} |");
+    }
+}
+
+type Make<'m> = dyn Fn() -> Box<dyn Peer> + Sync + 'm;
+
+/// Medians over the rounds: the scaling of ours, of the floor, and the quotient of both within a round.
+fn medians(paths: &Paths, cpus: &[usize], rounds: usize, floor: &Make<'_>, ours: &Make<'_>) -> [f64; 3] {
     let (mut by_floor, mut by_us, mut quotients) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..rounds + 1 {
-        let (floor, ours) = (scaling(&paths, &cpus[..2], &floor), scaling(&paths, &cpus[..2], &ours));
+        let (floor, ours) = (scaling(paths, cpus, floor), scaling(paths, cpus, ours));
         // The first time, addresses are new.
         if round > 0 {
             by_floor.push(floor);
@@ -32,15 +45,12 @@ pub fn run(libuunwind: &str, rounds: usize) {
             quotients.push(ours / floor);
         }
     }
-    println!("\n### Two threads, 2,000 distinct chains of depth {DEPTH}\n");
-    println!("| unwinder | scaling | to the floor's |\n|---|---|---|");
-    println!("| frame pointers (floor) | {:.2} | 1.00 |", median(by_floor));
-    println!("| uu_capture | {:.2} | {:.2} |", median(by_us), median(quotients));
+    [median(by_us), median(by_floor), median(quotients)]
 }
 
 /// The scaling of two threads, each on a CPU of its own. The same two threads measure alone, in turn, and beside each
 /// other: another thread has its stack and its slot at other places, which can cost more than the other CPU's work.
-fn scaling(paths: &Paths, cpus: &[usize], make: &(dyn Fn() -> Box<dyn Peer> + Sync)) -> f64 {
+fn scaling(paths: &Paths, cpus: &[usize], make: &Make<'_>) -> f64 {
     let (phase, measuring) = (Barrier::new(cpus.len()), AtomicUsize::new(cpus.len()));
     let one = |own: usize, cpu: usize| {
         peers::bind(cpu);

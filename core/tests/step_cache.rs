@@ -169,8 +169,8 @@ fn a_walk_with_a_step_cache_emits_what_a_walk_without_emits() {
         assert!(through_signals > walks / 1000, "few stacks are replayed through signal frames: {through_signals}");
         assert!(handed_on[0] > walks / 20 && handed_on[1] > 4 * handed_on[0], "little is handed on: {handed_on:?}");
         assert!(whole > whole_asked / 8, "few stacks are captured as a whole: {whole} of {whole_asked}");
-        // They come in clusters, some dozens in one world and none in the next: one in 250 to 550 of those with an exact
-        // pc, depending on the number of walks.
+        // They come in clusters, some dozens in one world and none in the next: one in 250 to 550 of those with an
+        // exact pc, depending on the number of walks.
         assert!(replayed.iter().all(|emitted| *emitted > walks / 1000), "few stacks are replayed: {replayed:?}");
         assert!(
             followed > along_asked / 8 && frames > emitted / 8,
@@ -218,7 +218,8 @@ fn a_stack_that_is_elsewhere_needs_no_rule() {
         handle_faults();
         let mut framed = Rule::simple(RBP, 16);
         framed.slots[1] = -2;
-        // Of function 9 the CFA is a word of the frame, of function 10 it is rbp + 16; the others' frames have two words.
+        // Of function 9 the CFA is a word of the frame, of function 10 it is rbp + 16; the others' frames have two
+        // words.
         let rules = [(9, world::realigned(&mut Random::new(1))), (10, framed)];
         for (calls, further) in
             [0, 1, 3, 7, 8, 12, 30].into_iter().flat_map(|calls| [320, 410, 500].map(|by| (calls, by)))

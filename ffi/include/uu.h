@@ -98,19 +98,16 @@ enum uu_stop {
  * calls the handler, later and from elsewhere (ThreadSanitizer's runtime does), the interrupted stack is another one by
  * then: null is right, or no capture.
  *
- * Thread-safe. Async-signal-safe: no allocation, no lock. Unless uu_handle_faults() was called, memory is asked for with
- * a system call a page before it is read first: of the stack that the thread was started on, between its stack pointer
- * and its end, once in the thread's life; of other stacks, once a capture; of unwind data, where the address was not met
- * before. A capture on the thread's own stack, through addresses that were met before, makes no system call. What
- * another thread unmaps in between, or takes away by making a mapped file shorter, is a fault of the program's, and so
- * is a word of an active frame on the thread's own stack that the program itself made unreadable. In a handler that interrupted the recorder's walk of the same
- * thread it returns 0 and UU_STOP_FAULT. A thread's first call takes a place in a table; the place of a thread that has
- * ended is used again. Where more than 2,048 threads are alive that have called it, the table grows by mmap(2), so that
- * 65,536 have places; in others, and where mmap fails, it returns 0 and UU_STOP_TOO_MANY_THREADS. A handler that may
- * have interrupted another capture may call it, also where it swaps contexts (swapcontext(3), preemptive coroutines)
- * and the interrupted capture goes on later; so may the child of clone(2) with CLONE_VM, beside its parent, as long as
- * that lives: both share a place. A handler that may leave an interrupted capture for good, as by siglongjmp(3), is to
- * be followed by uu_capture_abandoned(). Up to 7 KiB of stack. */
+ * Thread-safe. Async-signal-safe: no allocation, no lock. Unless uu_handle_faults() was called, the kernel is asked for
+ * each page before it is read: of the stack that the thread was started on once, else at each capture; not at all where
+ * stack and addresses were met before. What another thread unmaps in between, or takes away by making a mapped file
+ * shorter, faults then, as does a word of an active frame that the program made unreadable. In a handler that
+ * interrupted the recorder's walk of the same thread it returns 0 and UU_STOP_FAULT. A thread's first call takes a
+ * place in a table. Where more than 2,048 threads are alive that have called it, the table grows by mmap(2) to 65,536
+ * places; beyond, and where mmap fails, it returns 0 and UU_STOP_TOO_MANY_THREADS. A handler that may have interrupted
+ * another capture may call it, also where it swaps contexts and that capture goes on later; so may the child of
+ * clone(2) with CLONE_VM while its parent lives: both share a place. A handler that may leave an interrupted capture
+ * for good, as by siglongjmp(3), is to be followed by uu_capture_abandoned(). Up to 7 KiB of stack. */
 size_t uu_capture(uint64_t *frames, size_t capacity, const void *ucontext, uint16_t *stop);
 
 /* Says that captures and walks (uu_capture(), uu_walk()) of the calling thread that a handler interrupted were left, by

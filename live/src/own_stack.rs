@@ -27,7 +27,8 @@ const AT_ONCE: u64 = 64;
 /// Bytes from a stack pointer to a thread pointer beyond which they do not lie on one stack.
 const LARGEST: u64 = 1 << 32;
 
-/// Keeps where the main thread's stack ends: above `address`, which lies in it. To be called when the library is loaded.
+/// Keeps where the main thread's stack ends: above `address`, which lies in it. To be called when the library is
+/// loaded.
 pub fn main_stack_is_below(address: u64) {
     MAIN_STACK.store(address, Ordering::Relaxed);
     if syscall::gettid() == syscall::getpid() {
@@ -88,8 +89,8 @@ pub unsafe fn asked_before(slot: &Slot, sp: u64) -> Option<OwnStack> {
     asked.contains(sp).then(|| unsafe { OwnStack::new(Span::new(sp & !(PAGE - 1), asked.end)) })
 }
 
-/// As [`believed`], with a look at pages that were not asked for before: at most [`AT_ONCE`], from those that were asked
-/// for down to that of `sp`.
+/// As [`believed`], with a look at pages that were not asked for before: at most [`AT_ONCE`], from those that were
+/// asked for down to that of `sp`.
 #[cold]
 #[inline(never)]
 fn ask(slot: &Slot, sp: u64) -> OwnStack {

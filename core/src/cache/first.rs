@@ -1,8 +1,9 @@
 //! The rules of addresses that were met once: the newest ones, at as few cache lines and pages as possible.
 //!
 //! A program that captures seldom needs most rules once, and each line and page that a larger cache takes for one costs
-//! it more than the cache saves. Here rules are written one after the other, a line for four of them; a small index leads
-//! to them. An address that is met again takes its rule from here to the larger caches, and no unwind data is read.
+//! it more than the cache saves. Here rules are written one after the other, a line for four of them; a small index
+//! leads to them. An address that is met again takes its rule from here to the larger caches, and no unwind data is
+//! read.
 
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -92,7 +93,7 @@ mod tests {
             assert_eq!(rules.get(key, 7), Some(key << 3 | 1));
         }
         assert!(keys(1500).all(|key| rules.get(key, 5).is_none()), "overwritten");
-        let last = keys(20_000).last().expect("some");
+        let last = keys(20_000).next_back().expect("some");
         for word in &rules.ring[(rules.count.load(Relaxed) as usize - 1) % 2048] {
             let old = word.load(Relaxed);
             for bit in 0..64 {

@@ -28,9 +28,7 @@ mod sorted;
 use crate::cache::answers::Name;
 pub use crate::cache::answers::{Recalled, ANSWER, KEY};
 use crate::span::Span;
-pub use bare::Bare;
-#[cfg(target_arch = "x86_64")]
-pub use bare::StackWords;
+pub use bare::{Bare, StackWords};
 use core::ffi::c_void;
 pub use direct::Direct;
 use draft::Room;

@@ -3,8 +3,8 @@
 use crate::span::Span;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Pages up to the end of a thread's own stack, each of which was found readable once. All-zero is none. Only the slot's
-/// owner writes it; a handler that interrupts that leaves a range that was found readable as well.
+/// Pages up to the end of a thread's own stack, each of which was found readable once. All-zero is none. Only the
+/// slot's owner writes it; a handler that interrupts that leaves a range that was found readable as well.
 #[derive(Debug)]
 pub struct AskedStack {
     start: AtomicU64,

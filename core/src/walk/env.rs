@@ -6,9 +6,7 @@
 
 use crate::cache::short::Short;
 use crate::cursor::Cursor;
-use crate::memory::Reader;
-#[cfg(target_arch = "x86_64")]
-use crate::memory::StackWords;
+use crate::memory::{Reader, StackWords};
 use crate::plugin::{Description, Owner, Visit};
 use crate::recovery::Protector;
 use crate::rule::Packed;

@@ -29,7 +29,8 @@ const FEW: usize = 4;
 
 /// How return addresses are loaded.
 trait Load: Copy {
-    /// Nothing is logged, words are loaded without the reader, and the first stack pointer is aligned and in user space.
+    /// Nothing is logged, words are loaded without the reader, and the first stack pointer is aligned and in user
+    /// space.
     const BARE: bool;
     /// As [`Env::prefetch_short_rules`] with [`Load::BARE`].
     #[inline(always)]

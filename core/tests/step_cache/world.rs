@@ -463,8 +463,8 @@ impl World {
         }
     }
 
-    /// The stack by [`StepCache::replay`] or [`StepCache::replay_in_order`], or else by [`StepCache::unwind`] and a walk
-    /// from where that ends.
+    /// The stack by [`StepCache::replay`] or [`StepCache::replay_in_order`], or else by [`StepCache::unwind`] and a
+    /// walk from where that ends.
     pub fn whole(&self, capacity: usize, table: &Table, cache: &StepCache) -> Option<(StopReason, Vec<u64>)> {
         if OWN.get() {
             let stack = self.own_stack();

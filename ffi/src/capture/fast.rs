@@ -65,8 +65,8 @@ pub(super) unsafe extern "C" fn replay(
 }
 
 /// The stack by short rules ([`uunwind_core::cache::steps::StepCache::unwind`]). That is possible where faults are
-/// handled or the stack is the thread's own, the loader's counters are found, and this call interrupted no other capture
-/// of its thread. `stack`: what may be read of the thread's own stack, where faults are not handled.
+/// handled or the stack is the thread's own, the loader's counters are found, and this call interrupted no other
+/// capture of its thread. `stack`: what may be read of the thread's own stack, where faults are not handled.
 ///
 /// # Safety
 /// As [`super::uu_capture`].

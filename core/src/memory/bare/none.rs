@@ -2,6 +2,9 @@
 
 use super::Reader;
 
+/// How words of a stack are loaded without a reader, which nothing does here.
+pub trait StackWords: Copy {}
+
 /// Proof that the reads of a walk may be guarded; it does not exist here.
 #[derive(Clone, Copy, Debug)]
 pub enum Bare {}

@@ -95,8 +95,8 @@ impl VerifiedTail {
     /// compares one caller more. False: an input of theirs has changed.
     ///
     /// # Safety
-    /// `tail` must point to one, which others may write meanwhile; there must be room for the words, and `count` must be
-    /// at most STEPS, less one with `further`.
+    /// `tail` must point to one, which others may write meanwhile; there must be room for the words, and `count` must
+    /// be at most STEPS, less one with `further`.
     #[inline(always)]
     pub(super) unsafe fn copy_in_order(
         tail: *const VerifiedTail,

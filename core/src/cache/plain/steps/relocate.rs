@@ -113,8 +113,8 @@ impl StepCache {
         start.cfa = sp;
         let count = relocated(steps, sp, fp, further, bare);
         if let Some((inner_ones, [next, ..])) = steps.split_at_checked(count) {
-            // The outer frames are kept if they lie towards the root; and not where the next one was left as it was since
-            // the run does not lead through it any more.
+            // The outer frames are kept if they lie towards the root; and not where the next one was left as it was
+            // since the run does not lead through it any more.
             let reached = inner_ones.last().map_or(sp, |last| last.cfa);
             if bare.are_ordered() || next.cfa.wrapping_sub(next.rule.cfa(0)) < reached {
                 inner.end = (first_at + 1 + count) as u32;
