@@ -2,12 +2,14 @@
 //! nothing is guessed.
 
 mod clone;
+mod delivery;
 mod go;
 mod plt;
 mod pops;
 mod start_files;
 mod swapcontext;
 
+pub use delivery::deliver;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
 use uunwind_core::rule::Rule;
