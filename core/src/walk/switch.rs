@@ -90,10 +90,12 @@ impl<E: Env> Walk<'_, '_, E> {
         }
         let is_called = match self.how_called(function, caller.regs.pc, cfa) {
             Called::ByName => true,
-            // Within one stack, nothing but a call by name proves a switch.
-            Called::ByPointer => ![cursor.regs.sp(), cfa]
-                .iter()
-                .all(|sp| self.env.is_on_own_stack(*sp, setting.thread_pointer, self.reader)),
+            // Within one stack, nothing but a call by name proves a switch. And the function's own calls through
+            // pointers lead to what it runs, not to itself.
+            Called::ByPointer => {
+                let mut is_own = |sp| self.env.is_on_own_stack(sp, setting.thread_pointer, self.reader);
+                !function.contains(caller.regs.pc.wrapping_sub(1)) && !(is_own(cursor.regs.sp()) && is_own(cfa))
+            }
             Called::No => false,
         };
         if !is_called {

@@ -2,7 +2,9 @@
    goes on, the stack is captured from the interrupted context. A complete one must end with the callers that a capture
    before the throw has found, from the thrower's on, or from those of the frame that the exception has come to; and it
    never goes back towards the thrower. Argument: what is thrown, and how.
-   Prints the number of stacks, of complete ones, and of those that the walk that uu_walk() makes has otherwise. */
+   Prints the number of stacks, of complete ones, and of those that uu_walk() has otherwise.
+   `loop MS` throws without steps; `wait` says so, and waits to be ended, a hundred instructions before the end of a
+   throw. */
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +14,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 #include <uu.h>
@@ -25,7 +28,8 @@ static const int MOST = 128, TRAP_FLAG = 0x100;
 static uint64_t callers[MOST];
 static size_t count_of_callers, left, most_left, callers_of_catching;
 static volatile int stepping;
-static unsigned long stacks, complete, different;
+static bool steps = true, waits;
+static unsigned long stacks, complete, different, stacks_before, lands_after;
 static std::map<std::string, unsigned long> ends;
 
 static uint64_t address(uint64_t word) { return UU_FRAME_ADDRESS(word); }
@@ -71,6 +75,8 @@ static void check(const void *context) {
     if (now < left)
         wrong("the exception has gone back", frames, count, stop);
     left = now;
+    if (left > 0 && lands_after == 0)
+        lands_after = stacks - stacks_before;
     uu_request request = {};
     static uint64_t walked[MOST];
     request.size = sizeof request, request.ucontext = context, request.frames = walked, request.capacity = MOST;
@@ -82,7 +88,13 @@ static void on_trap(int, siginfo_t *, void *context) {
     ucontext_t *at = static_cast<ucontext_t *>(context);
     if (stepping)
         check(at);
-    else
+    if (stepping && waits && stacks_before > 0 && stacks - stacks_before == lands_after - 100) {
+        puts("waiting");
+        fflush(stdout);
+        for (;;)
+            pause();
+    }
+    if (!stepping)
         at->uc_mcontext.gregs[REG_EFL] &= ~static_cast<greg_t>(TRAP_FLAG);
 }
 
@@ -94,6 +106,8 @@ NOINLINE static void may_catch() {
 
 /* Called by the function that is about to throw. */
 NOINLINE static void begin() {
+    if (!steps)
+        return;
     uint64_t frames[MOST];
     const size_t count = uu_capture(frames, MOST, nullptr, nullptr);
     /* This function, and the one that throws. */
@@ -101,6 +115,7 @@ NOINLINE static void begin() {
     for (size_t i = 0; i < count_of_callers; i++)
         callers[i] = address(frames[i + 2]);
     left = 0, most_left = count_of_callers - callers_of_catching;
+    stacks_before = stacks;
     stepping = 1;
     __asm__ volatile("pushfq; orq %0, (%%rsp); popfq" : : "i"(TRAP_FLAG) : "memory", "cc");
 }
@@ -227,9 +242,23 @@ int main(int count, char **arguments) {
     if (count < 2 || sigaction(SIGTRAP, &action, nullptr))
         return 2;
     const std::string what = arguments[1];
+    if (what == "loop") {
+        steps = false;
+        timespec now, end;
+        clock_gettime(CLOCK_MONOTONIC, &end);
+        end.tv_sec += atol(arguments[2]) / 1000;
+        do {
+            catches(with_room, through_cleanup, 5);
+            catches(throws_again, through_registers, 5);
+            catches(throws_a_second_time, throws_quietly, 5);
+            clock_gettime(CLOCK_MONOTONIC, &now);
+        } while (now.tv_sec < end.tv_sec);
+        return 0;
+    }
+    waits = what == "wait";
     /* The first exception binds functions and looks for unwind information. */
     for (int i = 0; i < 2; i++) {
-        if (what == "direct")
+        if (what == "direct" || waits)
             catches(with_registers, throws, i + 5);
         else if (what == "cleanup")
             catches(with_cleanup, through_registers, i + 5);

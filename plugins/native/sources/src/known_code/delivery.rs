@@ -13,9 +13,10 @@
 //! So both callers can be determined: the second one at each moment, and the first as long as nothing was stored below
 //! the second one's CFA, but for those registers that may have been copied.
 
+use super::jumpto;
 use uunwind_core::call_site;
 use uunwind_core::cursor::Cursor;
-use uunwind_core::memory::Reader;
+use uunwind_core::memory::{Reader, USER_END};
 use uunwind_core::regs::{Regs, CALLEE_SAVED, RBP, RSP};
 use uunwind_core::walk::Delivery;
 
@@ -43,8 +44,11 @@ struct Contexts {
 /// Moves the cursor from a frame that an exception is delivered in to a caller. False: it is none, or that caller cannot
 /// be determined. Async-signal-safe; at most some 2,000 reads.
 pub fn deliver(to: Delivery, cursor: &mut Cursor, reader: &mut Reader<'_>) -> bool {
-    if let Some(at) = at_exit(cursor, reader) {
-        *cursor = at;
+    if let Some(at) = jumpto::target(cursor, reader).or_else(|| at_exit(cursor, reader)) {
+        // Nearly all registers are the target's.
+        if to == Delivery::Target {
+            *cursor = at;
+        }
         return to == Delivery::Target;
     }
     let Some(contexts) = Contexts::find(cursor, reader) else { return false };
@@ -100,7 +104,8 @@ impl Contexts {
         let (mut this, mut target) = (None, None);
         for at in (sp..cfa.saturating_sub(BYTES)).step_by(8) {
             // A return address lies just below the CFA.
-            let Some(its_cfa) = reader.word(at.wrapping_add(CFA)).filter(|its_cfa| *its_cfa >= cfa) else { continue };
+            let its_cfa = reader.word(at.wrapping_add(CFA)).filter(|its_cfa| (cfa..USER_END).contains(its_cfa));
+            let Some(its_cfa) = its_cfa else { continue };
             if reader.word(at.wrapping_add(RETURN_ADDRESS)) != Some(its_cfa.wrapping_sub(8)) {
                 continue;
             }
