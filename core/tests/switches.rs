@@ -66,7 +66,7 @@ impl World {
         // mov %rdi,%rsp; call *%rsi
         code[0x108..0x10b].copy_from_slice(&[0x48, 0x89, 0xfc]);
         code[0x10e..0x110].copy_from_slice(&[0xff, 0xd6]);
-            call(&mut code, BY_NAME, SWITCHES);
+        call(&mut code, BY_NAME, SWITCHES);
         code[0x23e..0x240].copy_from_slice(&[0xff, 0xd0]);
         call(&mut code, BY_OTHER_NAME, OTHER);
         call(&mut code, AGAIN, SWITCHES);

@@ -7,7 +7,7 @@ use uunwind_tests::dumps::{functions, threads};
 use uunwind_tests::running::Running;
 use uunwind_tests::samples::Sample;
 use uunwind_tests::skips::skipped;
-use uunwind_tests::{compile, paths, process, uu};
+use uunwind_tests::{compile, interpreters, paths, process, uu};
 
 /// As the program's comment says; the last two unwind a thread to its beginning.
 const THROWN: [&str; 7] = ["direct", "cleanup", "cleanups", "in-place", "again", "rethrown", "deep"];
@@ -91,17 +91,69 @@ fn samples_of_a_throwing_program_are_whole() {
     let arguments = [program.as_os_str(), "loop".as_ref(), "2000".as_ref()];
     for options in [&["-r", "2999"][..], &["-r", "2999", "--unwind", "offline"]] {
         let samples = uu::record(&scratch, options, |_| {}, &arguments).expect_code(0).samples();
-        let throws = |sample: &&Sample| sample.native_names().iter().any(|name| name.starts_with("_Unwind_"));
-        let thrown: Vec<&Sample> = samples.iter().filter(throws).collect();
-        let whole: Vec<&&Sample> = thrown.iter().filter(|sample| sample.complete()).collect();
-        println!("{options:?}: {} of {} are complete", whole.len(), thrown.len());
-        assert!(thrown.len() > 300, "only {} samples", thrown.len());
-        for sample in &whole {
-            let names = sample.native_names();
-            let catches = names.iter().any(|name| name.starts_with("catches("));
-            assert!(catches && names.contains(&"main"), "{}", sample.text());
+        are_whole(&samples, "main", 100);
+        let catches = |sample: &Sample| sample.native_names().iter().any(|name| name.starts_with("catches("));
+        let is_in_flight = |sample: &Sample| sample.native_names().iter().any(|name| name.starts_with("_Unwind_"));
+        let lacks = samples.iter().find(|one| one.complete() && is_in_flight(one) && !catches(one));
+        assert!(lacks.is_none(), "{}", lacks.map_or(String::new(), |sample| sample.text()));
+    }
+}
+
+/// Of samples inside of the unwinder, nearly all are complete, and each complete one has a frame of this name.
+#[track_caller]
+fn are_whole(samples: &[Sample], name: &str, least: usize) {
+    let throws = |sample: &&Sample| sample.native_names().iter().any(|name| name.starts_with("_Unwind_"));
+    let thrown: Vec<&Sample> = samples.iter().filter(throws).collect();
+    let whole: Vec<&&Sample> = thrown.iter().filter(|sample| sample.complete()).collect();
+    println!("{name}: {} of {} are complete", whole.len(), thrown.len());
+    assert!(thrown.len() > least, "only {} samples", thrown.len());
+    let lacks = whole.iter().find(|sample| !sample.frames.iter().any(|frame| frame.name() == name));
+    assert!(lacks.is_none(), "{}", lacks.map_or(String::new(), |sample| sample.text()));
+    assert!(whole.len() * 100 >= thrown.len() * 99, "{}", thrown[0].text());
+}
+
+#[test]
+fn exceptions_in_a_library_of_pythons_are_whole() {
+    let Some(python) = interpreters::modern().into_iter().next() else {
+        return skipped(
+            "exceptions::exceptions_in_a_library_of_pythons_are_whole",
+            "there is no CPython of 3.11 or later",
+        );
+    };
+    let scratch = paths::scratch("exceptions-python");
+    let options = ["-shared", "-fPIC", "-fvisibility=hidden", "-lstdc++"];
+    let library = compile::gcc(&scratch, "libthrows.so", &["native/throws.cpp"], &options);
+    let script = "import ctypes, sys\nlibrary = ctypes.CDLL(sys.argv[1])\n\
+                  def calls_work():\n    for _ in range(900): library.work(ctypes.c_long(1000))\ncalls_work()\n";
+    let arguments = [python.path.as_os_str(), "-c".as_ref(), script.as_ref(), library.as_os_str()];
+    let samples = uu::record(&scratch, &["-r", "999"], |_| {}, &arguments).expect_code(0).samples();
+    are_whole(&samples, "calls_work", 40);
+}
+
+/// Of Lua 5.4, whose errors are longjmps; and of LuaJIT, which unwinds its own errors, and catches exceptions.
+#[test]
+fn exceptions_in_modules_of_lua_are_whole() {
+    let kinds = [("lua5.4", "/usr/include/lua5.4", false), ("luajit", "/usr/include/luajit-2.1", true)];
+    for (interpreter, headers, throws) in kinds {
+        let path = Path::new("/usr/bin").join(interpreter);
+        if !path.exists() || !Path::new(headers).join("lua.h").exists() {
+            skipped("exceptions::exceptions_in_modules_of_lua_are_whole", &format!("{interpreter} is not here"));
+            continue;
         }
-        assert!(whole.len() * 100 >= thrown.len() * 99, "{}", thrown[0].text());
+        let scratch = paths::scratch(&format!("exceptions-{interpreter}"));
+        let include = format!("-I{headers}");
+        let options = ["-shared", "-fPIC", "-fvisibility=hidden", "-DWITH_LUA", &include, "-lstdc++"];
+        compile::gcc(&scratch, "throws.so", &["native/throws.cpp"], &options);
+        let script = format!(
+            "package.cpath = '{}/?.so'\nlocal module = require 'throws'\n\
+             local function calls_work()\n for i = 1, 900 do\n  module.work(500)\n\
+             for j = 1, 500 do assert(not pcall(module.raises, {throws} and j % 2 == 0)) end\n end\nend\ncalls_work()\n",
+            scratch.display()
+        );
+        let file = scratch.join("script.lua");
+        std::fs::write(&file, script).expect("scratch");
+        let samples = uu::record(&scratch, &["-r", "999"], |_| {}, &[path.as_os_str(), file.as_os_str()]);
+        are_whole(&samples.expect_code(0).samples(), "calls_work", 40);
     }
 }
 
@@ -117,7 +169,8 @@ fn a_dump_goes_through_a_throw() {
     running.kill();
     let dump: Value = serde_json::from_str(&out.stdout).unwrap_or_else(|why| panic!("{why}: {}", out.text()));
     let [thread] = threads(&dump) else { panic!("{dump:#}") };
-    let functions: Vec<&str> = functions(thread).into_iter().map(|name| name.split('(').next().unwrap_or(name)).collect();
+    let functions: Vec<&str> =
+        functions(thread).into_iter().map(|name| name.split('(').next().unwrap_or(name)).collect();
     let chain = ["on_trap", "_Unwind_RaiseException", "__cxa_throw", "throws", "with_registers", "catches", "main"];
     let known: Vec<&str> = functions.into_iter().filter(|name| chain.contains(name)).collect();
     assert_eq!((known, &thread["complete"]), (chain.to_vec(), &Value::Bool(true)), "{dump:#}");

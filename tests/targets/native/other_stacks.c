@@ -121,10 +121,10 @@ NOINLINE static long innermost(long depth) {
         check(NULL);
     } else if (!strcmp(what, "burn")) {
         struct timespec now, end;
-        clock_gettime(CLOCK_MONOTONIC, &end);
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
         end.tv_sec += milliseconds / 1000, end.tv_nsec += milliseconds % 1000 * 1000000;
         do
-            clock_gettime(CLOCK_MONOTONIC, &now);
+            clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
         while (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec));
     } else if (!strcmp(what, "wait")) {
         printf("waiting\n");

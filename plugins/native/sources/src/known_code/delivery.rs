@@ -109,8 +109,10 @@ impl Contexts {
             if reader.word(at.wrapping_add(RETURN_ADDRESS)) != Some(its_cfa.wrapping_sub(8)) {
                 continue;
             }
-            // Pointers to places of registers may look like these two; after the last one of them, there is none.
-            if reader.word(at.wrapping_add(PC)).is_none_or(|pc| pc == 0 || (sp..its_cfa).contains(&pc)) {
+            // Pointers to places of registers may look like these two. After the last one is a null, and then the CFA.
+            let no_register = reader.word(at.wrapping_add(RETURN_ADDRESS + 8)).is_none_or(|place| place == 0);
+            let pc = reader.word(at.wrapping_add(PC)).unwrap_or(0);
+            if !no_register || pc == 0 {
                 continue;
             }
             let found = if its_cfa == cfa && this.is_none() { &mut this } else { &mut target };
@@ -167,4 +169,143 @@ fn place(context: u64, register: u8, reader: &mut Reader<'_>) -> Option<u64> {
         return None;
     }
     reader.word(context.wrapping_add(8 * register))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uunwind_core::memory::Region;
+
+    /// The function's frame lies from `SP` to `FRAME`, and the one that catches has the stack pointer `CATCHES`.
+    const SP: u64 = 0x7000_0000;
+    const FRAME: u64 = SP + 0x300;
+    const CATCHES: u64 = SP + 0x400;
+    const THIS: u64 = SP + 0x20;
+    const TARGET: u64 = THIS + 0xf0;
+    /// Return addresses after calls, into the function that throws and the one that catches; and where that goes on.
+    const CODE: u64 = 0x1_0000;
+    const THROWS: u64 = CODE + 0x10;
+    const CALLS: u64 = CODE + 0x20;
+    const HANDLER: u64 = CODE + 0x31;
+
+    struct Stack(Vec<u64>);
+
+    impl Stack {
+        /// Before anything is copied. The thrower has saved r12, the catching function's r12 is another one; r15 is the
+        /// same in both.
+        fn new() -> Stack {
+            let mut stack = Stack(vec![0; 0x200]);
+            for context in [THIS, TARGET] {
+                for (register, place) in [(3, 0x28), (6, 0), (12, 0x20), (13, 0x18), (14, 0x10), (15, 8)] {
+                    stack.put(context + 8 * register, FRAME - 16 - place);
+                }
+            }
+            stack.put(TARGET + 8 * 12, CATCHES - 0x20);
+            for (context, cfa, pc) in [(THIS, FRAME, THROWS), (TARGET, CATCHES, HANDLER)] {
+                stack.put(context + RETURN_ADDRESS, cfa - 8);
+                stack.put(context + CFA, cfa);
+                stack.put(context + PC, pc);
+            }
+            for (place, value) in [(0x28, 3), (0, 6), (0x20, 12), (0x18, 13), (0x10, 14), (8, 15)] {
+                stack.put(FRAME - 16 - place, value);
+            }
+            stack.put(FRAME - 8, THROWS);
+            stack.put(CATCHES - 0x20, 112);
+            stack.put(CATCHES - 8, CALLS);
+            stack
+        }
+
+        fn put(&mut self, address: u64, word: u64) {
+            self.0[((address - SP) / 8) as usize] = word;
+        }
+
+        fn callers(&self) -> [Option<Cursor>; 2] {
+            let mut code = [0x90; 0x40];
+            // call *%rax
+            for returns in [THROWS, CALLS] {
+                let at = (returns - CODE) as usize;
+                code[at - 2..at].copy_from_slice(&[0xff, 0xd0]);
+            }
+            let bytes: Vec<u8> = self.0.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let regions = [Region { address: CODE, bytes: &code }, Region { address: SP, bytes: &bytes }];
+            [Delivery::Thrower, Delivery::Target].map(|to| {
+                let mut cursor = Cursor { regs: Regs::new(CODE + 1, SP, FRAME - 16), exact: true };
+                deliver(to, &mut cursor, &mut Reader::recorded(&regions)).then_some(cursor)
+            })
+        }
+    }
+
+    fn of(cursor: Option<Cursor>) -> Option<(u64, u64, [Option<u64>; 6])> {
+        cursor.map(|cursor| (cursor.regs.pc, cursor.regs.sp(), CALLEE_SAVED.map(|register| cursor.regs.get(register))))
+    }
+
+    #[test]
+    fn each_step_of_a_delivery_has_its_callers() {
+        let saved = |r12| [3, 6, r12, 13, 14, 15].map(Some);
+        let catches = Some((CALLS, CATCHES, saved(112)));
+        let mut stack = Stack::new();
+        let [thrower, target] = stack.callers();
+        assert_eq!((of(thrower), of(target)), (Some((THROWS, FRAME, saved(12))), catches));
+        // r12 is copied: its old value is lost.
+        stack.put(FRAME - 16 - 0x20, 112);
+        let [thrower, target] = stack.callers();
+        let lost = [Some(3), Some(6), None, Some(13), Some(14), Some(15)];
+        assert_eq!((of(thrower), of(target)), (Some((THROWS, FRAME, lost)), catches));
+        // The return address, too.
+        stack.put(FRAME - 8, CALLS);
+        let [thrower, target] = stack.callers();
+        assert_eq!((of(thrower), of(target)), (Some((THROWS, FRAME, lost)), catches));
+        // Where to go on is stored where the catching function's callee had its return address.
+        stack.put(CATCHES - 8, HANDLER);
+        let [thrower, target] = stack.callers();
+        assert_eq!((of(thrower), of(target)), (None, catches));
+    }
+
+    #[test]
+    fn what_is_no_such_frame_has_none() {
+        for (place, word) in [
+            (THIS + CFA, FRAME + 8),
+            (THIS + RETURN_ADDRESS, 0),
+            (TARGET + RETURN_ADDRESS, CATCHES),
+            (TARGET + CFA, 8),
+            (THIS + PC, 0),
+        ] {
+            let mut stack = Stack::new();
+            stack.put(place, word);
+            assert!(stack.callers().iter().all(Option::is_none), "{place:#x}");
+        }
+        // Pointers to registers' places look like a third context: only a null stands where it must.
+        let mut stack = Stack::new();
+        stack.put(TARGET + 8 * 12, CATCHES - 0x28);
+        stack.put(TARGET + 8 * 13, CATCHES - 0x30);
+        stack.put(TARGET + 8 * 14, CATCHES - 0x20);
+        stack.put(TARGET + 8 * 15, CATCHES - 0x18);
+        assert!(stack.callers().iter().all(Option::is_some));
+        let mut stack = Stack::new();
+        // No call stands before the return address.
+        stack.put(CATCHES - 8, CALLS + 1);
+        assert!(stack.callers()[1].is_none());
+    }
+
+    #[test]
+    fn the_last_instructions_have_loaded_the_registers() {
+        const RETURNS: [u8; 4] = [0x48, 0x89, 0xcc, 0xc3];
+        const JUMPS: [u8; 6] = [0x48, 0x89, 0xcc, 0x59, 0xff, 0xe1];
+        let at = |code: &[u8], offset: u64, sp: u64, rcx: u64| {
+            let stack: Vec<u8> = [HANDLER, 0].iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+            let regions = [Region { address: CODE, bytes: code }, Region { address: CATCHES - 8, bytes: &stack }];
+            let mut regs = Regs::new(CODE + offset, sp, 6);
+            regs.set(RCX, rcx);
+            let mut cursor = Cursor { regs, exact: true };
+            let found = deliver(Delivery::Target, &mut cursor, &mut Reader::recorded(&regions));
+            found.then_some((cursor.regs.pc, cursor.regs.sp(), cursor.exact))
+        };
+        let target = Some((HANDLER, CATCHES, true));
+        assert_eq!(at(&JUMPS, 0, SP, CATCHES - 8), target);
+        assert_eq!(at(&JUMPS, 3, CATCHES - 8, 1), target);
+        assert_eq!(at(&JUMPS, 4, CATCHES, HANDLER), target);
+        assert_eq!(at(&RETURNS, 0, SP, CATCHES - 8), target);
+        assert_eq!(at(&RETURNS, 3, CATCHES - 8, 1), target);
+        assert_eq!(at(&[0x48, 0x89, 0xcc, 0x59, 0xff, 0xe0], 3, CATCHES - 8, 1), None);
+    }
 }

@@ -32,9 +32,7 @@ const JUMPTO: Instructions<25> = Instructions {
         b(0x60), b(0x4c), b(0x8b), b(0x6f), b(0x68), b(0x4c), b(0x8b), b(0x77), b(0x70), b(0x4c), b(0x8b), b(0x7f),
         b(0x78), b(0x48), b(0x8b), b(0x67), b(0x38), b(0x5f), b(0x59), b(0xff), b(0xe1),
     ],
-    starts: [
-        0, 4, 8, 12, 16, 19, 26, 30, 33, 37, 41, 45, 49, 53, 57, 61, 65, 69, 73, 77, 81, 85, 89, 90, 91,
-    ],
+    starts: [0, 4, 8, 12, 16, 19, 26, 30, 33, 37, 41, 45, 49, 53, 57, 61, 65, 69, 73, 77, 81, 85, 89, 90, 91],
 };
 /// From where on the structure has the lowered stack pointer; and where all other registers are loaded.
 const SP_IS_LOWERED: u8 = 12;
