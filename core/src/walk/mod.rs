@@ -341,7 +341,7 @@ impl<E: Env> Walk<'_, '_, E> {
             by_frame_pointer = rule.flags() & BY_FRAME_POINTER != 0;
             let mut stepped = cfa.and_then(|cfa| advance(rule, cursor, cfa, self.reader));
             if let (Err(StopReason::BadCfa), Ok(cfa)) = (stepped, cfa) {
-                stepped = self.to_lower_stack(rule, cursor, cfa, setting);
+                stepped = self.go_to_lower_stack(rule, cursor, cfa, setting);
             }
             let stop = match stepped {
                 Ok(())

@@ -60,7 +60,7 @@ impl<E: Env> Walk<'_, '_, E> {
     /// switched stacks. After an error the cursor is as it was.
     #[cold]
     #[inline(never)]
-    pub(super) fn to_lower_stack(
+    pub(super) fn go_to_lower_stack(
         &mut self,
         rule: Packed,
         cursor: &mut Cursor,
@@ -94,7 +94,8 @@ impl<E: Env> Walk<'_, '_, E> {
             // pointers lead to what it runs, not to itself.
             Called::ByPointer => {
                 let mut is_own = |sp| self.env.is_on_own_stack(sp, setting.thread_pointer, self.reader);
-                !function.contains(caller.regs.pc.wrapping_sub(1)) && !(is_own(cursor.regs.sp()) && is_own(cfa))
+                let is_itself = function.contains(caller.regs.pc.wrapping_sub(1));
+                !(is_itself || is_own(cursor.regs.sp()) && is_own(cfa))
             }
             Called::No => false,
         };
