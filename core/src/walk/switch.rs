@@ -1,5 +1,5 @@
-//! Calls on another stack, whose unwind data finds the CFA there: gcc's split stacks (`__morestack`), assembly that runs
-//! a function on a stack of its own. Within one stack a CFA lies above the stack pointer; of two stacks, either may lie
+//! Calls on another stack, whose unwind data finds the CFA there: gcc's split stacks (`__morestack`), assembly that
+//! runs a function on a stack of its own. Within one stack a CFA lies above the stack pointer; of two stacks, either may lie
 //! above the other.
 //!
 //! A CFA below the stack pointer is also what a wrong rule gives, or a register that was overwritten. So the step is
@@ -56,8 +56,8 @@ enum Called {
 }
 
 impl<E: Env> Walk<'_, '_, E> {
-    /// Moves the cursor to the caller on a stack that lies below the current one, if the frame's code proves that it has
-    /// switched stacks. After an error the cursor is as it was.
+    /// Moves the cursor to the caller on a stack that lies below the current one, if the frame's code proves that it
+    /// has switched stacks. After an error the cursor is as it was.
     #[cold]
     #[inline(never)]
     pub(super) fn go_to_lower_stack(

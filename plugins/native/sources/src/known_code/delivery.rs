@@ -4,10 +4,10 @@
 //! `_Unwind_RaiseException`, `_Unwind_Resume`, `_Unwind_Resume_or_Rethrow` and `_Unwind_ForcedUnwind` keep two
 //! structures in their frame, `this_context` and `cur_context`
 //! (<https://github.com/gcc-mirror/gcc/blob/releases/gcc-12.2.0/libgcc/unwind.inc>). The first describes their own
-//! caller, and the second the frame that the exception is delivered to. In both, each register is a pointer to the place
-//! where its value is saved, also the return address (`struct _Unwind_Context` in
-//! <https://github.com/gcc-mirror/gcc/blob/releases/gcc-12.2.0/libgcc/unwind-dw2.c>). To deliver, they copy what lies at
-//! the places of the second one to those of the first, register by register (`uw_install_context_1`), store the address
+//! caller, and the second the frame that the exception is delivered to. In both, each register is a pointer to the
+//! place where its value is saved, also the return address (`struct _Unwind_Context` in
+//! <https://github.com/gcc-mirror/gcc/blob/releases/gcc-12.2.0/libgcc/unwind-dw2.c>). To deliver, they copy what lies
+//! at the places of the second one to those of the first, register by register (`uw_install_context_1`), store the address
 //! to go on at just below the second one's CFA, load the registers, and jump.
 //!
 //! So both callers can be determined: the second one at each moment, and the first as long as nothing was stored below
@@ -41,8 +41,8 @@ struct Contexts {
     cfa: u64,
 }
 
-/// Moves the cursor from a frame that an exception is delivered in to a caller. False: it is none, or that caller cannot
-/// be determined. Async-signal-safe; at most some 2,000 reads.
+/// Moves the cursor from a frame that an exception is delivered in to a caller. False: it is none, or that caller
+/// cannot be determined. Async-signal-safe; at most some 2,000 reads.
 pub fn deliver(to: Delivery, cursor: &mut Cursor, reader: &mut Reader<'_>) -> bool {
     if let Some(at) = jumpto::target(cursor, reader).or_else(|| at_exit(cursor, reader)) {
         // Nearly all registers are the target's.
@@ -93,8 +93,8 @@ fn at_exit(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Cursor> {
 }
 
 impl Contexts {
-    /// Looks for both in the frame, whose CFA counts from rbp: `this` is the context whose CFA is the frame's, and whose
-    /// return address lies just below it; `target` another one, of the same caller or of a frame nearer the root.
+    /// Looks for both in the frame, whose CFA counts from rbp: `this` is the context whose CFA is the frame's, and
+    /// whose return address lies just below it; `target` another one, of the same caller or of a frame nearer the root.
     fn find(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Contexts> {
         let sp = cursor.regs.sp();
         let cfa = cursor.regs.get(RBP)?.checked_add(16)?;
