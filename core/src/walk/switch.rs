@@ -1,6 +1,6 @@
 //! Calls on another stack, whose unwind data finds the CFA there: gcc's split stacks (`__morestack`), assembly that
-//! runs a function on a stack of its own. Within one stack a CFA lies above the stack pointer; of two stacks, either may lie
-//! above the other.
+//! runs a function on a stack of its own. Within one stack a CFA lies above the stack pointer; of two stacks, either
+//! may lie above the other.
 //!
 //! A CFA below the stack pointer is also what a wrong rule gives, or a register that was overwritten. So the step is
 //! taken only where the code itself proves a switch: the function has loaded the stack pointer from elsewhere, and the

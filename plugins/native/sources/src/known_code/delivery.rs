@@ -7,8 +7,8 @@
 //! caller, and the second the frame that the exception is delivered to. In both, each register is a pointer to the
 //! place where its value is saved, also the return address (`struct _Unwind_Context` in
 //! <https://github.com/gcc-mirror/gcc/blob/releases/gcc-12.2.0/libgcc/unwind-dw2.c>). To deliver, they copy what lies
-//! at the places of the second one to those of the first, register by register (`uw_install_context_1`), store the address
-//! to go on at just below the second one's CFA, load the registers, and jump.
+//! at the places of the second one to those of the first, register by register (`uw_install_context_1`), store the
+//! address to go on at just below the second one's CFA, load the registers, and jump.
 //!
 //! So both callers can be determined: the second one at each moment, and the first as long as nothing was stored below
 //! the second one's CFA, but for those registers that may have been copied.
