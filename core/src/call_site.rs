@@ -13,6 +13,7 @@ mod cpu;
 
 use crate::memory::Reader;
 use crate::regs::Regs;
+use crate::span::Span;
 
 /// Addresses below this are never code: Linux maps nothing there (`vm.mmap_min_addr`). Words on a stack often are small
 /// numbers, and need not be tried.
@@ -92,6 +93,38 @@ pub fn any_target(
     let found = any_call(return_address, reader, |call, reader| {
         let target = cpu::target_of(call, return_address, regs, reader);
         accept(target, reader)
+    });
+    reader.pause(was);
+    found
+}
+
+/// Whether some instruction in `code` loads the stack pointer from elsewhere, as code does that switches stacks: not
+/// from itself or the frame pointer. A few other bytes that look like one count as well. Async-signal-safe; a read for
+/// each [`AT_ONCE`] bytes.
+pub fn loads_stack_pointer(code: Span, reader: &mut Reader<'_>) -> bool {
+    any(code, reader, |bytes, _| cpu::loads_stack_pointer(bytes))
+}
+
+/// Whether some instruction in `code` jumps directly to the first one of `function`. As [`loads_stack_pointer`].
+pub fn jumps(code: Span, function: Span, reader: &mut Reader<'_>) -> bool {
+    any(code, reader, |bytes, at| cpu::is_jump(bytes, at, function.start))
+}
+
+/// Bytes of code that are looked through at a time, how many more an instruction may take up, and how often at most.
+const AT_ONCE: usize = 64;
+const AHEAD: usize = 8;
+const MOST_TIMES: usize = 32;
+
+/// Whether `is_one` is true of the bytes from some address on, which are passed with it.
+fn any(code: Span, reader: &mut Reader<'_>, is_one: impl Fn(&[u8], u64) -> bool) -> bool {
+    let was = reader.pause(true);
+    let found = (code.start..code.end).step_by(AT_ONCE).take(MOST_TIMES).any(|from| {
+        let mut bytes = [0; AT_ONCE + AHEAD];
+        let len = bytes.len().min((code.end - from) as usize);
+        let room = bytes.get_mut(..len).unwrap_or_default();
+        reader.read(from, room)
+            && (0..len.min(AT_ONCE))
+                .any(|i| room.get(i..).is_some_and(|rest| is_one(rest, from.wrapping_add(i as u64))))
     });
     reader.pause(was);
     found

@@ -66,3 +66,23 @@ pub(super) fn through_jump(target: u64, reader: &mut Reader<'_>) -> Option<u64> 
     let instruction = reader.u32(target).filter(|instruction| instruction & 0xfc00_0000 == 0x1400_0000)?;
     Some(target.wrapping_add_signed(i64::from((instruction << 6) as i32 >> 4)))
 }
+
+/// Whether a direct jump to `target` begins these bytes, the first of which is at `at`.
+pub(super) fn is_jump(bytes: &[u8], at: u64, target: u64) -> bool {
+    let Some(instruction) = first(bytes).filter(|it| at & 3 == 0 && it & 0xfc00_0000 == 0x1400_0000) else {
+        return false;
+    };
+    at.wrapping_add_signed(i64::from((instruction << 6) as i32 >> 4)) == target
+}
+
+/// Whether these bytes begin with an instruction that sets sp from another register than itself or x29: `mov`, or `add`
+/// of a constant.
+pub(super) fn loads_stack_pointer(bytes: &[u8]) -> bool {
+    let Some(instruction) = first(bytes) else { return false };
+    let from = instruction >> 5 & 31;
+    instruction & 0xff80_001f == 0x9100_001f && !matches!(from, 29 | 31)
+}
+
+fn first(bytes: &[u8]) -> Option<u32> {
+    bytes.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+}

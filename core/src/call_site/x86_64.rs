@@ -222,6 +222,40 @@ pub(super) fn target(call: Call, regs: &Regs, reader: &mut Reader<'_>) -> Option
     }
 }
 
+/// Whether a direct jump to `target` begins these bytes, the first of which is at `at`.
+pub(super) fn is_jump(bytes: &[u8], at: u64, target: u64) -> bool {
+    let [0xe9, distance @ ..] = bytes else { return false };
+    let Some(distance) = distance.first_chunk() else { return false };
+    let next = at.wrapping_add(5);
+    next.wrapping_add_signed(i64::from(i32::from_le_bytes(*distance))) == target
+}
+
+/// Whether these bytes begin with an instruction that loads rsp from something else than itself or rbp, and does not
+/// only add to it: `mov`, `xchg` or `lea` (Intel SDM volume 2).
+pub(super) fn loads_stack_pointer(bytes: &[u8]) -> bool {
+    const RSP: u8 = 4;
+    const RBP: u8 = 5;
+    let [rex @ 0x48..=0x4f, operation, modrm, rest @ ..] = bytes else { return false };
+    let (mode, extends, base) = (modrm >> 6, rex << 1 & 8, rex << 3 & 8);
+    let (register, operand) = (modrm >> 3 & 7 | extends, modrm & 7 | base);
+    let is_own = |register: u8| matches!(register, RSP | RBP);
+    match operation {
+        0x89 => mode == 3 && operand == RSP && !is_own(register),
+        0x8b => register == RSP && !(mode == 3 && is_own(operand)),
+        0x87 => mode == 3 && (operand == RSP) != (register == RSP),
+        0x94 => base == 0,
+        // An immediate operand.
+        0xc7 => *modrm == 0xc4 && base == 0,
+        // With an index register, it is no constant that is added.
+        0x8d if modrm & 7 == RSP => {
+            let of_sib = rest.first().map_or(RSP, |sib| sib & 7 | base);
+            register == RSP && mode != 3 && !is_own(of_sib)
+        }
+        0x8d => register == RSP && mode != 3 && (operand != RBP || mode == 0),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{fixed_target, leads_to, precedes};

@@ -4,6 +4,7 @@
 //! is asked with that value; so the environment keeps no state that means "the frame last asked for", and a plugin that
 //! looks up other addresses in the middle of a frame does not change which frame a later question is about.
 
+use super::Delivery;
 use crate::cache::short::Short;
 use crate::cursor::Cursor;
 use crate::memory::{Reader, StackWords};
@@ -185,6 +186,12 @@ pub trait Env: Names + Replay {
     /// both 0 if there is none. `None`: it is not known.
     fn alternate_stack(&self) -> Option<(u64, u64)> {
         None
+    }
+    /// Moves the cursor from a frame whose rule fails with [`StopReason::StackInTransit`], since an exception is
+    /// delivered there, to one of the two frames that are its caller ([`Delivery`]). False: that one is not known; the
+    /// cursor is as it was.
+    fn deliver(&mut self, _to: Delivery, _cursor: &mut Cursor, _reader: &mut Reader<'_>) -> bool {
+        false
     }
     /// How the functions of the plugin with this index (0: of a window) are called, so that the walk survives their
     /// failures.

@@ -12,6 +12,7 @@
 
 mod advance;
 mod deep;
+mod delivery;
 mod env;
 mod evidence;
 mod foreign;
@@ -24,6 +25,7 @@ mod plain;
 mod replay;
 #[cfg(target_arch = "x86_64")]
 mod saved;
+mod switch;
 
 use crate::cache::last_walk::{LastWalk, Scratch, Tail, WalkLog};
 use crate::cache::steps::{Part, WalkSteps};
@@ -39,12 +41,14 @@ use crate::stop_reason::StopReason;
 use advance::advance;
 use deep::Deep;
 pub use deep::{DEEPEST, DEEP_WORDS, MAX_WORDS, OUTERMOST};
+pub use delivery::Delivery;
 pub use env::{Claim, Claimed, DependsOn, Env, Look, Names, Replay};
 pub use foreign::Exchange;
 use foreign::Next;
 use replay::SAME_AS_LAST;
 #[cfg(target_arch = "x86_64")]
 pub use saved::Saved;
+use switch::Switches;
 
 /// The limit of frames that are kept, counted from the leaf. With [`Setting::keep_outermost`], [`OUTERMOST`] more from
 /// the root.
@@ -141,6 +145,7 @@ struct Walk<'w, 'm, E: Env> {
     called_interrupted: bool,
     /// Some step may have skipped callers.
     doubtful: bool,
+    switches: Switches,
 }
 
 /// Walks from `cursor`, leaving frame words (leaf first) in `frames`.
@@ -234,6 +239,7 @@ unsafe fn walk_from<'m, E: Env>(
         in_window: false,
         called_interrupted: false,
         doubtful: false,
+        switches: Switches::default(),
     };
     // SAFETY: passed on.
     if let Some(last_walk) = unsafe { setting.last_walk.as_mut() } {
@@ -339,7 +345,11 @@ impl<E: Env> Walk<'_, '_, E> {
             if rule.flags() & DOUBTFUL != 0 {
                 self.doubt();
             }
-            let stop = match cfa.and_then(|cfa| advance(rule, cursor, cfa, self.reader)) {
+            let mut stepped = cfa.and_then(|cfa| advance(rule, cursor, cfa, self.reader));
+            if let (Err(StopReason::BadCfa), Ok(cfa)) = (stepped, cfa) {
+                stepped = self.go_to_lower_stack(rule, cursor, cfa, setting);
+            }
+            let stop = match stepped {
                 Ok(())
                     if by_frame_pointer
                         && rule.cfa_parts().0 == FP
@@ -348,6 +358,7 @@ impl<E: Env> Walk<'_, '_, E> {
                     return StopReason::NoRule;
                 }
                 Ok(()) => continue,
+                Err(StopReason::StackInTransit) if self.go_on_in_delivery(cursor) => continue,
                 Err(reason) => reason,
             };
             let by = (found_by_it, by_frame_pointer);

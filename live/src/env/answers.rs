@@ -21,7 +21,7 @@ use uunwind_core::rule::Packed;
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
-use uunwind_core::walk::{Claim, DependsOn, Env, Look, Names, Replay};
+use uunwind_core::walk::{Claim, Delivery, DependsOn, Env, Look, Names, Replay};
 
 impl Env for Live<'_> {
     #[inline(always)]
@@ -149,6 +149,10 @@ impl Env for Live<'_> {
 
     fn learned(&mut self) {
         changed();
+    }
+
+    fn deliver(&mut self, to: Delivery, cursor: &mut Cursor, reader: &mut Reader<'_>) -> bool {
+        uunwind_sources::deliver(to, cursor, reader)
     }
 
     fn owner(&mut self, address: u64, reader: &mut Reader<'_>) -> Owner {

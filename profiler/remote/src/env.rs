@@ -16,7 +16,7 @@ use uunwind_core::registry::window::{Window, NO_DATA};
 use uunwind_core::rule::{Packed, RuleKind, BY_FRAME_POINTER};
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{Claim, Claimed, Env, Look, Replay};
+use uunwind_core::walk::{Claim, Claimed, Delivery, Env, Look, Replay};
 use uunwind_live::runtime_locks::{self, Sampled};
 use uunwind_live::skipped::{Place, Surroundings};
 use uunwind_live::{in_window, not_code, plugin_rule};
@@ -256,6 +256,10 @@ impl Env for Remote<'_> {
 
     fn is_on_own_stack(&mut self, sp: u64, _: u64, _: &mut Reader<'_>) -> bool {
         self.objects.is_main_stack(sp)
+    }
+
+    fn deliver(&mut self, to: Delivery, cursor: &mut Cursor, reader: &mut Reader<'_>) -> bool {
+        uunwind_sources::deliver(to, cursor, reader)
     }
 
     fn owner(&mut self, address: u64, _: &mut Reader<'_>) -> Owner {

@@ -2,13 +2,16 @@
 //! nothing is guessed.
 
 mod clone;
+mod delivery;
 mod fcontext;
 mod go;
+mod jumpto;
 mod plt;
 mod pops;
 mod start_files;
 mod swapcontext;
 
+pub use delivery::deliver;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
 use uunwind_core::rule::Rule;
@@ -27,7 +30,7 @@ const fn b(byte: u8) -> Option<u8> {
 }
 
 /// Length of the longest sequence in bytes.
-const LONGEST: usize = 48;
+const LONGEST: usize = 96;
 
 impl<const N: usize> Instructions<N> {
     /// The offset of `pc` in the sequence, if `pc` is one of its instructions. At most N + 2 reads, mostly one.
@@ -104,7 +107,8 @@ pub(crate) fn overrides(lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option
 
 /// The rule of a frame that no unwind data describes, or the reason why its caller cannot be determined, if its code is
 /// recognised: the end of `clone`, where its registers decide the rule; where Go's runtime and Boost.Context change
-/// stacks; where registers are popped; a stub of the procedure linkage table. Async-signal-safe.
+/// stacks; where registers are popped; a stub of the procedure linkage table; the end of an exception's delivery by
+/// LLVM's libunwind. Async-signal-safe.
 #[cold]
 #[inline(never)]
 pub fn by_registers_or_bytes(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Result<Rule, StopReason>> {
@@ -115,6 +119,7 @@ pub fn by_registers_or_bytes(cursor: &Cursor, reader: &mut Reader<'_>) -> Option
     let rule = rule.or_else(|| pops::rule(cursor, reader).map(Ok));
     // A stub can be interrupted, but no call returns to it.
     let rule = rule.or_else(|| if cursor.exact { plt::rule(pc, reader).map(Ok) } else { None });
+    let rule = rule.or_else(|| jumpto::is_at(cursor, reader).then_some(Err(StopReason::StackInTransit)));
     reader.pause(was);
     rule
 }

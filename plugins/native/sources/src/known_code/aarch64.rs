@@ -6,6 +6,7 @@ use uunwind_core::memory::Reader;
 use uunwind_core::rule::Rule;
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
+use uunwind_core::walk::Delivery;
 
 /// The rule at `pc` if it lies in code whose tables are wrong, and which may lie in no object: the code that signal
 /// handlers return to. Async-signal-safe.
@@ -29,6 +30,11 @@ pub(crate) fn overrides(_lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Optio
 /// No code depends on its registers here (on x86-64 some does).
 pub fn by_registers_or_bytes(_cursor: &Cursor, _reader: &mut Reader<'_>) -> Option<Result<Rule, StopReason>> {
     None
+}
+
+/// Exceptions in delivery are not recognised here.
+pub fn deliver(_to: Delivery, _cursor: &mut Cursor, _reader: &mut Reader<'_>) -> bool {
+    false
 }
 
 /// The rule of code without tables. Its range is not determined.
