@@ -1,8 +1,11 @@
 //! What the recorder is woken for: objects that are about to be loaded, and what begins and ends here.
 
-use crate::process::{self, Process};
+#[cfg(not(feature = "no-entry-points"))]
+use crate::process;
+use crate::process::Process;
 use core::sync::atomic::Ordering;
 use uunwind_core::syscall::{self, nr};
+#[cfg(not(feature = "no-entry-points"))]
 use uunwind_ring::openings::{Openings, PATH_BYTES};
 
 /// Says that the object with this name, as dlopen(3) takes it, is about to be loaded, so that its rule table is there

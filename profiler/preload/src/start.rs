@@ -5,7 +5,7 @@ use crate::process::{self, Path, Process};
 use crate::real::{of_loaded, symbol, Real};
 use crate::session::{environment, Published, Session, Setting};
 use crate::signals::{self, dispositions, faults};
-use crate::{allocator, handler, plugins, real, slots, threads};
+use crate::{handler, plugins, real, slots, threads};
 use core::ffi::{c_void, CStr};
 use core::sync::atomic::Ordering;
 use uunwind_core::library::{Library, BUILD, LIBRARY_SYMBOL};
@@ -67,7 +67,7 @@ fn record(session: &CStr) {
     unsafe { threads::keep_starts(starts) };
     slots::touch();
     #[cfg(not(feature = "no-libc"))]
-    allocator::look();
+    crate::allocator::look();
     let list = environment(c"UU_SESSION_OBJECTS").map_or(&b""[..], CStr::to_bytes);
     let library = open_library(list);
     // SAFETY: a function of libuunwind's table.
