@@ -80,22 +80,32 @@ fn copies_of_rust_lead_to_the_live_stacks() {
 }
 
 /// A function's frame pointer may lie below the stack pointer of the function that it has called.
+/// Runs until samples of each place have come, of which one mostly suffices.
+const RUNS: usize = 50;
+
 #[test]
 fn copies_have_what_lies_in_the_red_zone() {
     let scratch = paths::scratch("offline-red-zone");
     let program = compile::gcc(&scratch, "red_zone", &["native/red_zone.c"], &["-O1", "-fno-omit-frame-pointer"]);
     let repeats = (10 * rounds()).to_string();
-    let samples = both(&scratch, &[program.as_os_str(), repeats.as_ref()], 50);
-    for (function, caller) in [("popped", "calls_popped"), ("saved", "calls_saved")] {
-        for handled in [false, true] {
-            let found = samples.iter().any(|sample| {
+    // On a busy machine a run meets few ticks: samples are taken until each place has one.
+    let mut missing = vec![("popped", false), ("popped", true), ("saved", false), ("saved", true)];
+    for _ in 0..RUNS {
+        let samples = both(&scratch, &[program.as_os_str(), repeats.as_ref()], 1);
+        missing.retain(|(function, handled)| {
+            !samples.iter().any(|sample| {
                 let names = sample.native_names();
-                let at = names.iter().position(|name| *name == function);
-                names.contains(&"on_signal") == handled && at.is_some_and(|at| names.get(at + 1) == Some(&caller))
-            });
-            assert!(found, "{function}, handled: {handled}");
+                let at = names.iter().position(|name| name == function);
+                let caller = at.and_then(|at| names.get(at + 1)).copied();
+                names.contains(&"on_signal") == *handled
+                    && caller.and_then(|c| c.strip_prefix("calls_")) == Some(function)
+            })
+        });
+        if missing.is_empty() {
+            return;
         }
     }
+    panic!("in {RUNS} runs there was no sample of (function, whether a handler interrupts it): {missing:?}");
 }
 
 #[test]
