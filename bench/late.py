@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""How long a recorded program waits for the rule table of an object that it loads: from before dlopen(3) until the table
-is in the recorder's memory, as the program itself finds it there.
+"""How long a recorded program waits for the rule table of an object that it loads: from before dlopen(3) until it is in
+the recorder's memory, as the program itself finds it there.
 
   late.py UU [ROUNDS [LOAD]]     ROUNDS [21]; LOAD: processes beside it that keep a CPU busy [4]
 

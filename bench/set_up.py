@@ -40,7 +40,11 @@ OPENS = """
 #include <stdlib.h>
 #include <time.h>
 #include <uu.h>
-static double now(void) { struct timespec t; clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t); return t.tv_sec * 1e3 + t.tv_nsec / 1e6; }
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return t.tv_sec * 1e3 + t.tv_nsec / 1e6;
+}
 int main(int count, char **words) {
     char path[4096];
     for (int i = 0; i < atoi(words[2]); i++) {
@@ -96,7 +100,8 @@ def functions(count):
             begin = "__attribute__((aligned(64))) volatile char v[64];"
         else:
             begin = f"volatile long v[{numbers.randrange(1, 20)}];"
-        calls = "".join(f"t == {at} ? NEXT({numbers.randrange(1000)}) * {numbers.randrange(2, 9)} : " for at in range(4))
+        number = numbers.randrange
+        calls = "".join(f"t == {at} ? NEXT({number(1000)}) * {number(2, 9)} : " for at in range(4))
         body = f"{begin} unsigned t = (s >> 3) % 4; v[0] = 1; int x = {calls}0; return x + v[0];"
         yield f"__attribute__((noinline)) static int f{n}(int d, unsigned s) {{ {body} }}"
 
@@ -125,7 +130,8 @@ def objects(folder, library, rounds):
     for n in range(1000):
         with open(os.path.join(folder, f"lib{n}.so"), "wb") as file:
             file.write(template.replace(bytes.fromhex(BUILD_ID), (n + 1).to_bytes(20, "big")))
-    print("\n| objects | uu_setup(), empty cache, ms | from the cache, ms | an object, empty cache, ms | from the cache, ms |")
+    print("\n| objects | uu_setup(), empty cache, ms | from the cache, ms"
+          " | an object, empty cache, ms | from the cache, ms |")
     print("|---|---|---|---|---|")
     for count in [5, 100, 1000]:
         found = [], []
@@ -144,7 +150,8 @@ def later(folder, library, rounds):
     text = CHAINS.replace("FUNCTIONS", "\n".join(functions(count))).replace("COUNT", str(count))
     program = compiled(folder, "chains", text.replace("NAMES", ", ".join(f"f{n}" for n in range(count))), library)
     found = sorted(number([program], dict(os.environ)) for _ in range(rounds))
-    print(f"\ncaptures after uu_setup(), to those before: {statistics.median(found):.2f} ({found[0]:.2f} to {found[-1]:.2f})")
+    median, least, greatest = statistics.median(found), found[0], found[-1]
+    print(f"\ncaptures after uu_setup(), to those before: {median:.2f} ({least:.2f} to {greatest:.2f})")
 
 
 def main():

@@ -7,7 +7,8 @@ start to end.
 Each program is started COUNT times in turn: alone, with the preloaded object and not recording, and recorded at 1,000
 Hz, as a child of a recorded process. LuaJIT is also started by `uu record` itself, COUNT / 4 times: what counts is what
 it says it has used. CPython that works for 10 ms is run to its end by `uu record`, with its summary and with --names
-later, COUNT / 8 times: time and CPU time, of uu and all its helpers. The added figure is the median of the differences of one round, the ratio that of the medians."""
+later, COUNT / 8 times: time and CPU time, of uu and all its helpers. The added figure is the median of the
+differences of one round, the ratio that of the medians."""
 
 import json
 import os

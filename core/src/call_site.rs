@@ -80,9 +80,9 @@ pub enum Target {
     Perhaps(Option<u64>),
 }
 
-/// Whether `accept` takes the target of one of the calls that may end at `return_address`. `regs`: the registers now, but
-/// for the stack pointer, which is that of the call: where it has left the return address.
-/// Async-signal-safe; at most 8 reads to find the calls, and for each of at most 7 calls three more.
+/// Whether `accept` takes the target of one of the calls that may end at `return_address`. `regs`: the registers now,
+/// but for the stack pointer, which is that of the call: where it has left the return address. Async-signal-safe; at
+/// most 8 reads to find the calls, and for each of at most 7 calls three more.
 pub fn any_target(
     return_address: u64,
     regs: &Regs,
@@ -100,7 +100,7 @@ pub fn any_target(
 
 /// Whether some instruction in `code` loads the stack pointer from elsewhere, as code does that switches stacks: not
 /// from itself or the frame pointer. A few other bytes that look like one count as well. Async-signal-safe; a read for
-/// each [`AT_ONCE`] bytes.
+/// each 64 bytes.
 pub fn loads_stack_pointer(code: Span, reader: &mut Reader<'_>) -> bool {
     any(code, reader, |bytes, _| cpu::loads_stack_pointer(bytes))
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes the records of this folder: what Linux writes into a perf ring where user stacks are taken later, and what
-perf says of them. By hand, with root's rights and qemu-system-x86_64, cpio, a C compiler, a kernel image, and a folder with a
-root file system that has perf of the same version (for Debian: `mmdebstrap --variant=minbase --include=linux-perf sid
-FOLDER`, and `vmlinuz` of the package `linux-binary-VERSION-amd64`):
+"""Makes the records of this folder: what Linux writes into a perf ring where user stacks are taken later, and what perf
+says of them. By hand, with root's rights and qemu-system-x86_64, cpio, a C compiler, a kernel image, and a folder with
+a root file system that has perf of the same version (for Debian: `mmdebstrap --variant=minbase --include=linux-perf
+sid FOLDER`, and `vmlinuz` of the package `linux-binary-VERSION-amd64`):
 
     ./make.py VMLINUZ ROOT NAME      writes NAME.data and NAME.script
 """

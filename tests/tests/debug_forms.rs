@@ -1,6 +1,6 @@
-//! Split and compressed debug information, in each way that shows lines: `uu record`, `uu report`, `uu dump` of a process
-//! and of a core file, `uu_symbolize`. The lines are those that the source's own comments mark. (The forms themselves:
-//! `profiler/symbolize/tests/debug_forms.rs`.)
+//! Split and compressed debug information, in each way that shows lines: `uu record`, `uu report`, `uu dump` of a
+//! process and of a core file, `uu_symbolize`. The lines are those that the source's own comments mark. (The forms
+//! themselves: `profiler/symbolize/tests/debug_forms.rs`.)
 
 use serde_json::Value;
 use std::ffi::OsStr;

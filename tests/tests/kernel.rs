@@ -94,9 +94,9 @@ fn each_period_is_a_sample_and_nearly_all_have_their_user_stack() {
     }
 }
 
-/// At a high rate on a deep stack, uu walks for a part of the time: it is shown as uu's, and the program's functions have
-/// the shares that they have alone. How many samples are in the handler depends on the machine; `stacks.rs` of the reports
-/// has a recording with some.
+/// At a high rate on a deep stack, uu walks for a part of the time: it is shown as uu's, and the program's functions
+/// have the shares that they have alone. How many samples are in the handler depends on the machine; `stacks.rs` of the
+/// reports has a recording with some.
 #[test]
 fn time_in_the_handler_is_no_functions_of_the_program() {
     let scratch = paths::scratch("kernel-shares");

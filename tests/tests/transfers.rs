@@ -55,8 +55,8 @@ fn stacks_left_and_taken_by_tables() {
     each_capture_is_right(&["tables"]);
 }
 
-/// Boost.Context's switches, by their instructions: nothing describes them. At each instruction the caller is that of the
-/// stack that rsp is on.
+/// Boost.Context's switches, by their instructions: nothing describes them. At each instruction the caller is that of
+/// the stack that rsp is on.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn switches_of_contexts_have_their_callers() {

@@ -171,8 +171,8 @@ fn loaded(register: u8, return_address: u64, reader: &mut Reader<'_>) -> Option<
     }
 }
 
-/// Where a `jmp` to a fixed address, a `jmp *offset(%rip)` or a `jmp` through the scratch register that is loaded before it (r10,
-/// r11) leads, after `endbr64` perhaps.
+/// Where a `jmp` to a fixed address, a `jmp *offset(%rip)` or a `jmp` through the scratch register that is loaded
+/// before it (r10, r11) leads, after `endbr64` perhaps.
 pub(super) fn through_jump(target: u64, reader: &mut Reader<'_>) -> Option<u64> {
     const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
     let mut code = [0; 13];

@@ -172,8 +172,8 @@ const fn near(slot: i16) -> u64 {
 /// A [`Rule`] in three words, which caches hold and walks execute.
 ///
 /// `head`: CFA offset in words (21 bits), CFA register (5), kind (2), flags (3), failed (1), the slots of the return
-/// address and of x29 (16 each); `low`, `high`: the slots of x19 to x23 and of x24 to x28, 12 bits each, and in `low` one
-/// more flag. A failed rule, the answer of a source that has none, ends the walk; its reason is in `low`.
+/// address and of x29 (16 each); `low`, `high`: the slots of x19 to x23 and of x24 to x28, 12 bits each, and in `low`
+/// one more flag. A failed rule, the answer of a source that has none, ends the walk; its reason is in `low`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packed {
     head: u64,

@@ -205,9 +205,9 @@ impl Rule {
 /// structure of small fields would be copied through memory.
 ///
 /// `head`: CFA offset (32 bits), CFA register (8), kind (2), flags (2), failed (1), flags of the stack pointer (2),
-/// from_fp (from bit 48), doubtful (bit 55), and from bit 56 on which of the callee-saved registers are not just unchanged; `low`, `high`:
-/// the slots and the addend, 16 bits each. A failed rule, the answer of a source that has none, ends the walk; its
-/// reason is in `low`.
+/// from_fp (from bit 48), doubtful (bit 55), and from bit 56 on which of the callee-saved registers are not just
+/// unchanged; `low`, `high`: the slots and the addend, 16 bits each. A failed rule, the answer of a source that has
+/// none, ends the walk; its reason is in `low`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Packed {
     head: u64,

@@ -330,7 +330,7 @@ fn without_frame(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Rule> {
     rule.or_else(|| uunwind_sources::at_pops(cursor, reader)).or_else(|| built_by_caller::rule(cursor, reader))
 }
 
-/// As [`rule_by_frame_pointer`].
+/// As `rule_by_frame_pointer`.
 pub fn by_frame_pointer(
     cursor: &Cursor,
     reason: StopReason,

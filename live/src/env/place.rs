@@ -17,8 +17,8 @@ impl Surroundings for Live<'_> {
                 self.met.object(loaded.object, loaded.generation());
                 self.place_in(loaded.object, loaded.generation(), address, reader)
             }
-            // The walk does not depend on what is there: a word that counts makes it doubtful, which is not kept, and one
-            // that does not was stored before anything is loaded there.
+            // The walk does not depend on what is there: a word that counts makes it doubtful, which is not kept, and
+            // one that does not was stored before anything is loaded there.
             Lookup::Nothing if self.windows.covers(address) => Place::Code,
             Lookup::Nothing => Place::Unowned,
             Lookup::Full => Place::Code,

@@ -149,9 +149,9 @@ fn instruction(at: u64, reader: &mut Reader<'_>) -> Option<(Step, u64)> {
 /// Bytes of a function in which jumps are looked for.
 const JUMPING: u64 = 256;
 
-/// Whether the function at `start` may end in a jump to the one that `to` lies in: its first [`JUMPING`] bytes have what
-/// looks like a `jmp` there, or through a register. At most as many bytes are read, eight at a time, and the code at
-/// eight places.
+/// Whether the function at `start` may end in a jump to the one that `to` lies in: its first [`JUMPING`] bytes have
+/// what looks like a `jmp` there, or through a register. At most as many bytes are read, eight at a time, and the code
+/// at eight places.
 pub fn jumps_near(start: u64, to: u64, reader: &mut Reader<'_>) -> bool {
     let mut window = [0; 8];
     let mut followed = 0;

@@ -1,9 +1,9 @@
 //! Callers that a frame pointer would skip.
 //!
 //! Where no unwind data describes the code, its frame pointer is followed. Of a function that has no frame of its own,
-//! it is an outer one's: a leaf of a JIT or of hand-written assembly, or any function of a compiler that counts from the
-//! stack pointer (Mono's). The callers between the two are missing then. But their return addresses lie on the stack,
-//! between the stack pointer and the frame that the frame pointer leads to. So the words there are looked at
+//! it is an outer one's: a leaf of a JIT or of hand-written assembly, or any function of a compiler that counts from
+//! the stack pointer (Mono's). The callers between the two are missing then. But their return addresses lie on the
+//! stack, between the stack pointer and the frame that the frame pointer leads to. So the words there are looked at
 //! ([`look`]): one that follows a call is perhaps a caller's.
 //!
 //! Where the call leads to the function of the current frame, and the function's own first instructions put the return

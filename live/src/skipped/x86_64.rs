@@ -115,9 +115,9 @@ impl Frame<'_> {
         None
     }
 
-    /// Where the word lies, if it follows a call there. A read of what is no memory costs a fault, so that words far from
-    /// the code on both sides are looked at only if something is loaded or registered there, or next to where a function
-    /// was interrupted.
+    /// Where the word lies, if it follows a call there. A read of what is no memory costs a fault, so that words far
+    /// from the code on both sides are looked at only if something is loaded or registered there, or next to where a
+    /// function was interrupted.
     fn is_called(
         &self,
         (index, word): (u64, u64),
@@ -180,8 +180,8 @@ impl Frame<'_> {
         entered.rule()
     }
 
-    /// As [`Frame::proved`], for a call through a register: its value is the current one, or what the function has saved
-    /// of it.
+    /// As [`Frame::proved`], for a call through a register: its value is the current one, or what the function has
+    /// saved of it.
     fn called_in(
         &self,
         register: u8,

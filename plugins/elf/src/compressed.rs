@@ -27,7 +27,8 @@ pub enum Unread {
     Damaged,
 }
 
-/// The content of a compressed section (gABI, "Section Compression"): `Elf64_Chdr`, then a stream. At most `most` bytes.
+/// The content of a compressed section (gABI, "Section Compression"): `Elf64_Chdr`, then a stream. At most `most`
+/// bytes.
 pub fn section(bytes: &[u8], most: u64) -> Result<Vec<u8>, Unread> {
     type Header = CompressionHeader64<LittleEndian>;
     let (header, stream) = pod::from_bytes::<Header>(bytes).map_err(|()| Unread::Damaged)?;

@@ -1,9 +1,9 @@
 //! `libuunwind-preload.so`: the sampler in the target. Interposers, fault model, timers and the sampling handler.
 //!
 //! Without a session in the environment it does nothing: the constructor reads one variable, and the interposers pass
-//! every call through. With one, it maps the session, finds `libuunwind.so.0`, opens the plugins, takes over the sampling
-//! signal and the fault signals, and arms a CPU timer for each thread. It creates no thread, allocates nothing, and
-//! keeps no fd open.
+//! every call through. With one, it maps the session, finds `libuunwind.so.0`, opens the plugins, takes over the
+//! sampling signal and the fault signals, and arms a CPU timer for each thread. It creates no thread, allocates
+//! nothing, and keeps no fd open.
 //!
 //! ```text
 //! start           the constructor: session, objects, signals, first thread

@@ -210,8 +210,8 @@ fn base_of(address: u64) -> *mut c_void {
     info_of(address).map_or(core::ptr::null_mut(), |info| info.dli_fbase)
 }
 
-/// A handle of an object that is loaded already. It is pinned in memory, because addresses found in it are cached. Null,
-/// and not pinned, where nothing may allocate: what is loaded then, before `main`, the program began with.
+/// A handle of an object that is loaded already. It is pinned in memory, because addresses found in it are cached.
+/// Null, and not pinned, where nothing may allocate: what is loaded then, before `main`, the program began with.
 fn open(path: *const c_char) -> *mut c_void {
     if !allocator::is_usable() {
         return core::ptr::null_mut();

@@ -36,8 +36,8 @@ pub struct Config {
     pub objects: Vec<PathBuf>,
     /// The AddressSanitizer runtime that the program needs, which insists on being preloaded first.
     pub asan_runtime: Option<PathBuf>,
-    /// The program defines malloc itself: nothing that allocates may be called before its `main`, so that plugins cannot
-    /// be opened there. They are preloaded.
+    /// The program defines malloc itself: nothing that allocates may be called before its `main`, so that plugins
+    /// cannot be opened there. They are preloaded.
     pub allocator: bool,
     /// Where a process listens that has the rights to open perf events (`kernel::helper`).
     pub events_from: Option<PathBuf>,

@@ -184,8 +184,8 @@ impl Drain {
         pass
     }
 
-    /// Whether passes may follow each other slowly while nothing happens: nothing but the rings, and what becomes readable,
-    /// brings samples.
+    /// Whether passes may follow each other slowly while nothing happens: nothing but the rings, and what becomes
+    /// readable, brings samples.
     pub fn may_rest(&self) -> bool {
         self.watcher.is_none() && self.clock.is_none() && self.code_maps.is_none()
     }

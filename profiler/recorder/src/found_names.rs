@@ -53,8 +53,8 @@ impl Unnamed {
         FoundNames { symbols, jit: self.jit, lines: Vec::new(), notes }
     }
 
-    /// Names addresses only of objects whose files whoever shows the recording will not find: the vDSO, files in memory,
-    /// and those that are gone or replaced. Says that the others are left.
+    /// Names addresses only of objects whose files whoever shows the recording will not find: the vDSO, files in
+    /// memory, and those that are gone or replaced. Says that the others are left.
     pub fn name_passing(mut self, recording: &Recording, namer: &[OsString]) -> FoundNames {
         self.questions.retain(|question| !stays(&question.files));
         let mut names = self.name(recording, namer, |_| {});

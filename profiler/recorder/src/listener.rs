@@ -21,7 +21,8 @@ use uunwind_ring::layout::FIRST_PAGE;
 use uunwind_ring::openings::{Openings, SLOTS};
 use uunwind_tables_build::Cache;
 
-/// After each answer the thread rests for this time, so that a process that rings all the time does not keep a CPU busy.
+/// After each answer the thread rests for this time, so that a process that rings all the time does not keep a CPU
+/// busy.
 const REST: Duration = Duration::from_millis(1);
 /// The thread's nice value, where it may have that.
 const HURRIED: i32 = -10;

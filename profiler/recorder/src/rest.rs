@@ -1,9 +1,9 @@
 //! Beside a program that does nothing, the recorder rests: it sleeps longer between its passes, until a process rings
 //! the session's bell, or uses CPU time.
 //!
-//! For the latter it has a timer on the CPU clock of each recorded process, whose signal goes to the recorder. The kernel
-//! looks at such timers, as at those of the samples, when its tick meets a thread of the process: so whoever is sampled
-//! wakes the recorder, without a system call in the handler.
+//! For the latter it has a timer on the CPU clock of each recorded process, whose signal goes to the recorder. The
+//! kernel looks at such timers, as at those of the samples, when its tick meets a thread of the process: so whoever is
+//! sampled wakes the recorder, without a system call in the handler.
 
 use crate::listener::Waker;
 use std::collections::HashMap;
@@ -51,9 +51,9 @@ impl Rest {
         self.is_on
     }
 
-    /// Notes a pass. `found`: it found something, or may miss something by a rest. `processes`: those that are recorded.
-    /// True: from now on the recorder rests, if one more pass finds nothing either, since a process may have used CPU
-    /// time before its timer was armed.
+    /// Notes a pass. `found`: it found something, or may miss something by a rest. `processes`: those that are
+    /// recorded. True: from now on the recorder rests, if one more pass finds nothing either, since a process may have
+    /// used CPU time before its timer was armed.
     pub fn note(&mut self, found: bool, processes: impl Iterator<Item = u32>) -> bool {
         // Asked first: what has woken it is forgotten by that.
         if self.waker.is_woken() || found {

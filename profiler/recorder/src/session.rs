@@ -32,8 +32,8 @@ pub struct SharedMemory {
 
 // SAFETY: the mapping belongs to no thread, and is unmapped by the last owner.
 unsafe impl Send for SharedMemory {}
-// SAFETY: what is shared is read and written through atomics; other bytes are written by one publisher, before an atomic
-// makes them known.
+// SAFETY: what is shared is read and written through atomics; other bytes are written by one publisher, before an
+// atomic makes them known.
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {

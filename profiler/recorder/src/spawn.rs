@@ -134,10 +134,10 @@ fn current_mask() -> libc::sigset_t {
     }
 }
 
-/// The value of LD_PRELOAD: an AddressSanitizer runtime, which refuses to run unless it is first, then our objects, then
-/// the user's own value. What our first object uses is named here, too: to open it later, the loader would call the
-/// program's allocator, which may not be ready before `main`; and if it were a need of the first, a program that finds
-/// only that one, in a mount namespace of its own, would not start.
+/// The value of LD_PRELOAD: an AddressSanitizer runtime, which refuses to run unless it is first, then our objects,
+/// then the user's own value. What our first object uses is named here, too: to open it later, the loader would call
+/// the program's allocator, which may not be ready before `main`; and if it were a need of the first, a program that
+/// finds only that one, in a mount namespace of its own, would not start.
 pub fn preload_value(asan: Option<&PathBuf>, ours: &[&PathBuf], users: Option<OsString>) -> OsString {
     let mut value = OsString::new();
     let users = users.filter(|u| !u.is_empty());

@@ -82,8 +82,8 @@ pub struct SessionHeader {
     pub processes_without_block: AtomicU32,
     /// Index of the block at which the next search for a free one begins.
     pub claim_hint: AtomicU32,
-    /// Rung by processes when there is something for the recorder that cannot wait for its next pass. The recorder waits
-    /// for it to change ([futex(2)](https://man7.org/linux/man-pages/man2/futex.2.html)).
+    /// Rung by processes when there is something for the recorder that cannot wait for its next pass. The recorder
+    /// waits for it to change ([futex(2)](https://man7.org/linux/man-pages/man2/futex.2.html)).
     pub bell: AtomicU32,
     /// Number of [openings](crate::openings) so far.
     pub openings: AtomicU32,

@@ -39,8 +39,8 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     // A function's name precedes its file.
     options.text_truncate_direction = TextTruncateDirection::Right;
     options.min_width = narrowest;
-    // `frames` has put the lines in order, and relies on it. inferno takes lines as they are, last one first, for charts
-    // only: otherwise they must be sorted by name.
+    // `frames` has put the lines in order, and relies on it. inferno takes lines as they are, last one first, for
+    // charts only: otherwise they must be sorted by name.
     options.flame_chart = true;
     options.title = format!(
         "{}: {}",
