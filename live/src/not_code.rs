@@ -66,7 +66,7 @@ enum Proof<'p> {
 }
 
 /// The rule of an address that was called, and at which nothing was executed: the return address is the word at the
-/// stack pointer. The caller is marked as doubtful, like one that a frame pointer led to.
+/// stack pointer. The caller is marked like one that a frame pointer led to.
 #[cfg(target_arch = "x86_64")]
 fn called_from(cursor: &Cursor, reader: &mut Reader<'_>, proof: Proof<'_>) -> Option<Packed> {
     let caller = reader.word(cursor.regs.sp())?;
@@ -80,7 +80,7 @@ fn called_from(cursor: &Cursor, reader: &mut Reader<'_>, proof: Proof<'_>) -> Op
 }
 
 /// The rule of an address that was called, and at which nothing was executed: the return address is in x30. The caller
-/// is marked as doubtful, like one that a frame pointer led to.
+/// is marked like one that a frame pointer led to.
 #[cfg(target_arch = "aarch64")]
 fn called_from(cursor: &Cursor, reader: &mut Reader<'_>, proof: Proof<'_>) -> Option<Packed> {
     use uunwind_core::regs::RA;

@@ -42,7 +42,7 @@ pub fn find(
 ) -> Result<Rule, Missing> {
     match window.kind {
         Kind::Opaque => Err(StopReason::OpaqueWindow.into()),
-        // The registrar guarantees frame pointers, so the caller is not marked as doubtful.
+        // The registrar guarantees frame pointers, so the caller is not marked as found by a guess.
         Kind::FramePointer => {
             let rule = rule_by_guaranteed_frame_pointer(cursor, places, reader)?;
             Ok(Rule { flags: rule.flags & !BY_FRAME_POINTER, ..rule })

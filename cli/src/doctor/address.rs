@@ -174,7 +174,7 @@ fn chosen(taken: Taken, padding: bool) -> String {
         Source::Sframe => "neither the rule table nor .eh_frame has a rule here",
         Source::KnownCode => "no unwind information has a rule here, and this code is recognised by its bytes",
         Source::FramePointer if padding => "nothing else has a rule: padding between functions, no code",
-        Source::FramePointer => "nothing else has a rule here; the caller is marked as doubtful",
+        Source::FramePointer => "nothing else has a rule here; the caller is marked as found by a frame pointer (fp)",
     };
     format!("{}: {why}. {}", name(source), rule_words(&rule))
 }
