@@ -434,6 +434,8 @@ impl Slots {
                 }
                 // The signal of its request is pending in the parent only.
                 slot.void_any();
+                // Pages may be missing here (MADV_DONTFORK).
+                slot.asked_stack.forget();
             } else {
                 slot.change_owner();
                 slot.tid.store(0, Ordering::Relaxed);

@@ -114,13 +114,18 @@ core::arch::global_asm!(
 /// Whether libc is musl's, whose threads and loader have none of what is looked for here. (A static program has no
 /// symbols to ask for, and only one of glibc's is linked with this library.)
 fn is_musl() -> bool {
-    let of_libc = |object: &PhdrInfo| {
+    // Others may define the first one, too, in front of libc (tools that wrap `main`). glibc has both.
+    let mut starts = false;
+    let of_glibc = |object: &PhdrInfo| {
         // SAFETY: the loader's structure, during its iteration.
         let dynamic = unsafe { object.dynamic() };
-        dynamic.symbol(c"__libc_start_main").map(|_| dynamic.symbol(c"gnu_get_libc_version").is_none())
+        dynamic.symbol(c"__libc_start_main")?;
+        starts = true;
+        dynamic.symbol(c"gnu_get_libc_version").map(|_| ())
     };
     // SAFETY: normal context, libc's function.
-    unsafe { loaded::find(dl_iterate_phdr, of_libc) == Some(true) }
+    let is_glibc = unsafe { loaded::find(dl_iterate_phdr, of_glibc) }.is_some();
+    starts && !is_glibc
 }
 
 #[cfg(not(feature = "no-entry-points"))]

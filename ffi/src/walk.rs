@@ -37,7 +37,7 @@ pub(crate) unsafe extern "C" fn walked(request: *mut Request, caller: *const Cal
     };
     let guarded = !request.is_probed() && crate::faults::handled();
     let (trusting, with_cfas, ucontext) = (request.trusts_plugins(), !cfas.is_null(), request.ucontext);
-    let how = How { guarded, believing: true, trusting, with_cfas, ucontext };
+    let how = How { guarded, believing: !request.is_probed(), trusting, with_cfas, ucontext };
     // SAFETY: the registers of the caller, or of the interrupted code, whose frames exist until this call returns.
     // The request's buffer and callback are the C caller's.
     let walked = unsafe { whole(cursor, caller.sp, how, &mut |walked| request.take_with_cfas(walked, cfas)) };

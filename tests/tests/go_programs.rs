@@ -100,7 +100,7 @@ fn a_program_with_cgo_is_as_ever_and_its_stacks_are_those_of_the_runtime() {
     let [main, outer @ ..] = &*truth else { panic!("the runtime reports nothing") };
     assert_eq!(outer.len(), 2, "runtime.main and runtime.goexit: {truth:x?}");
     let samples = recording.samples();
-    let mut of_main = 0;
+    let (mut of_main, mut doubtful) = (0, 0);
     for sample in &samples {
         let frames = named_addresses(sample);
         // Where main.main itself calls the same function as in the trace.
@@ -109,12 +109,15 @@ fn a_program_with_cgo_is_as_ever_and_its_stacks_are_those_of_the_runtime() {
             of_main += 1;
             assert_eq!(frames[at].0, main.0, "{}", sample.text());
             assert_eq!(frames[at + 1..], *outer, "{}", sample.text());
-            // Go's own code has frame pointers, and no unwind information.
-            assert_eq!(sample.stop_text, "end-of-frame-pointer-chain", "{}", sample.text());
+            // Go's own code has frame pointers, and no unwind information. Where a function was interrupted that returns
+            // in several places, it is not known whether another one follows, which has no frame of its own.
+            let is_doubtful = sample.stop_text == "doubtful-(callers-may-be-missing)";
+            assert!(is_doubtful || sample.stop_text == "end-of-frame-pointer-chain", "{}", sample.text());
+            doubtful += usize::from(is_doubtful);
         }
     }
-    println!("{} samples, {of_main} of the main goroutine", samples.len());
-    assert!(of_main >= 5, "{of_main} of {} samples are of the main goroutine", samples.len());
+    println!("{} samples, {of_main} of the main goroutine, {doubtful} doubtful", samples.len());
+    assert!(of_main - doubtful >= 5, "{of_main} of {} samples are of the main goroutine", samples.len());
 }
 
 /// Who calls whom in `stacks.go`.
@@ -218,8 +221,9 @@ fn c_and_go_that_call_each_other_have_the_runtimes_goroutine_and_all_of_c_betwee
             let counts = ["c_sample", "c_back", "goCall", "crosscall2"].map(at);
             // One level of calls more each time, from Go to C and back.
             let depth = number % 4;
-            // Frame pointers that C has kept meanwhile lead to where the stack was before it was moved.
-            let ends_early = name == "pointers" && number >= 30;
+            // Frame pointers that C has kept meanwhile lead to where the stack was before it was moved. Where nothing else
+            // proves the caller, the stack ends there.
+            let ends_early = name == "pointers" && number >= 30 && sample.stop_text == "no-unwind-information";
             assert!(ends_early || counts == [1, depth + 1, depth + 1, depth + 1], "{name}: {}", sample.text());
             // From where both go on. The runtime sees no C, and leaves out what it has between two calling conventions.
             let first = frames.iter().position(|(name, _)| name == "main.goCall").expect("what calls C");

@@ -83,6 +83,17 @@ fn only_its_own_rooms_name_a_language() {
     none(wrong);
 }
 
+/// The sampler of `uu record -p` has the plugins built in, under the indices that the analyses give.
+#[test]
+fn the_sampler_for_running_processes_has_every_plugin() {
+    let text = std::fs::read_to_string(paths::root().join("profiler/inject/src/lib.rs")).expect("the source");
+    let (_, list) = text.split_once("const PLUGINS").and_then(|(_, rest)| rest.split_once("= [")).expect("a list");
+    let listed: String = list.split(']').next().unwrap_or_default().split_whitespace().collect();
+    let plugins = uunwind_built_in::HALVES.iter().map(|half| half.language().plugin.to_owned());
+    let wanted: Vec<String> = plugins.enumerate().map(|(index, name)| format!("({},{name})", index + 1)).collect();
+    assert_eq!(listed, wanted.join(","));
+}
+
 #[test]
 fn time_and_processes_are_asked_for_at_one_place() {
     let root = paths::root();

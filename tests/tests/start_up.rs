@@ -48,3 +48,14 @@ fn a_forked_child_touches_few_pages_for_being_recorded() {
     assert!(recorded > alone, "nothing was recorded: {recorded} page faults, {alone} alone");
     assert!(recorded - alone <= FORK, "a child touches {} pages more", recorded - alone);
 }
+
+/// Tools that run something before main define `__libc_start_main`, which is libc's, too.
+#[test]
+fn a_library_that_wraps_main_is_not_taken_for_libc() {
+    let scratch = paths::scratch("wraps-main");
+    let program = compile::gcc(&scratch, "starts", &["native/starts.c"], &[]);
+    let wrapper = compile::shared(&scratch, "wrapper.so", &["native/wraps_main.c"]);
+    let preload = |command: &mut Command| drop(command.env("LD_PRELOAD", &wrapper));
+    let recording = uu::record(&scratch, &["--explicit", "-r", "1"], preload, &[program.as_ref()]).expect_code(0);
+    assert_eq!(recording.samples().len(), 9, "{}", recording.outcome.stdout);
+}

@@ -184,6 +184,12 @@ pub(super) fn through_jump(target: u64, reader: &mut Reader<'_>) -> Option<u64> 
     if start != target && !reader.read(start, &mut first) {
         return None;
     }
+    // `bnd jmp`.
+    let is_bounded = first.starts_with(&[0xf2]);
+    let start = if is_bounded { start.wrapping_add(1) } else { start };
+    if is_bounded && !reader.read(start, &mut first) {
+        return None;
+    }
     let relative = |bytes: [u8; 4]| i64::from(i32::from_le_bytes(bytes));
     match first {
         [0xe9, a, b, c, d] => return Some(start.wrapping_add(5).wrapping_add_signed(relative([a, b, c, d]))),

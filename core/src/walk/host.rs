@@ -9,7 +9,7 @@ use crate::memory::draft::Room;
 use crate::memory::{near, ANSWER, KEY};
 use crate::plugin::{Caller, Description, Host, Owner, ABI, AWAITING};
 use crate::regs::Regs;
-use crate::rule::BY_FRAME_POINTER;
+use crate::rule::{BY_FRAME_POINTER, DOUBTFUL};
 use crate::stop_reason::StopReason;
 use core::ffi::c_void;
 use core::mem::size_of;
@@ -286,6 +286,9 @@ impl<E: Env> Walk<'_, '_, E> {
             rule.cfa(&cursor, walk.reader).and_then(|cfa| super::advance(rule, &mut cursor, cfa, walk.reader));
         match stepped {
             Ok(()) => {
+                if rule.flags() & DOUBTFUL != 0 {
+                    walk.doubt();
+                }
                 *frame = to_caller(&cursor);
                 i32::from(rule.flags() & BY_FRAME_POINTER != 0)
             }

@@ -2,9 +2,9 @@
 //! function, the place of its return address is proved, though nothing describes the code.
 //!
 //! Instructions are recognised one after the other, from the function's first one to the pc, or to the first that does
-//! something else: compilers and people write what saves registers and makes room before anything else. That nothing
-//! after it has moved the stack pointer is not assumed: the place that follows must be that of the return address whose
-//! call led here.
+//! something else: compilers and people write what saves registers and makes room before anything else. Where code after
+//! that one seems to lower the stack pointer, nothing is proved; and the place that follows must be that of the return
+//! address whose call led here.
 
 use uunwind_core::call_site::through_jump;
 use uunwind_core::memory::Reader;
@@ -13,6 +13,8 @@ use uunwind_core::rule::{Rule, BY_FRAME_POINTER, SAME, UNKNOWN};
 
 /// Number of instructions that are looked at.
 const INSTRUCTIONS: usize = 16;
+/// No frame has it.
+pub const UNKNOWN_SIZE: u64 = u64::MAX;
 /// Index of rbp in a rule's slots.
 const RBP_SLOT: usize = 1;
 /// Numbers of callee-saved registers in instructions, in the order of [`CALLEE_SAVED`]: rbx, rbp, r12 to r15.
@@ -21,7 +23,8 @@ const NUMBERS: [u8; 6] = [3, 5, 12, 13, 14, 15];
 /// The frame of a function between its first instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entered {
-    /// Bytes between the stack pointer and the return address.
+    /// Bytes between the stack pointer and the return address; [`UNKNOWN_SIZE`]: code that was not recognised may have
+    /// lowered the stack pointer.
     pub size: u64,
     /// It has set up its own frame pointer.
     pub is_framed: bool,
@@ -37,11 +40,12 @@ enum Step {
     Lower(u64),
     /// The register with this number is stored, so many bytes above the stack pointer.
     Store(u8, u64),
-    /// `mov %rsp, %rbp`.
-    Frame,
+    /// The frame pointer is set to so many bytes above the stack pointer: `mov %rsp, %rbp`; `lea 0x68(%rsp), %rbp`, as
+    /// Go's compiler has it up to 1.20.
+    Frame(u64),
     /// `pop 8(%rbp)`: the return address goes to the frame that SBCL's callers set up.
     CallersFrame,
-    /// It leaves the stack alone (`endbr64`).
+    /// It leaves the stack alone: `endbr64`; how Go's functions ask whether the stack has room for them.
     Nothing,
 }
 
@@ -52,11 +56,16 @@ impl Entered {
         let mut at = start;
         for _ in 0..INSTRUCTIONS {
             let Some((step, len)) = instruction(at, reader) else { break };
-            at = at.wrapping_add(len);
-            if at.wrapping_sub(start) > pc.wrapping_sub(start) || entered.is_framed {
+            let next = at.wrapping_add(len);
+            if next.wrapping_sub(start) > pc.wrapping_sub(start) || entered.is_framed {
                 break;
             }
+            at = next;
             entered.take(step);
+        }
+        if !entered.is_framed && lowers_between(at, pc, reader) {
+            // What lies at the place that would follow is left of other calls.
+            entered.size = UNKNOWN_SIZE;
         }
         entered
     }
@@ -69,9 +78,9 @@ impl Entered {
                 self.is_framed = true;
                 return;
             }
-            Step::Frame => {
+            Step::Frame(place) => {
                 // Only then it points to the caller's frame pointer.
-                self.is_framed = self.saved.get(RBP_SLOT) == Some(&Some(0));
+                self.is_framed = self.saved.get(RBP_SLOT) == Some(&Some(place));
                 return;
             }
             Step::Store(..) | Step::Nothing => 0,
@@ -129,7 +138,15 @@ fn instruction(at: u64, reader: &mut Reader<'_>) -> Option<(Step, u64)> {
         [0x48, 0x83, 0xec, bytes, ..] if bytes < 0x80 => (Step::Lower(bytes.into()), 4),
         [0x48, 0x81, 0xec, a, b, c, d, _] => (Step::Lower(number(a, b, c, d)?), 7),
         [0x48, 0x8d, 0x64, 0x24, bytes, ..] if bytes >= 0x80 => (Step::Lower((bytes as i8).unsigned_abs().into()), 5),
-        [0x48, 0x89, 0xe5, ..] | [0x48, 0x8b, 0xec, ..] => (Step::Frame, 3),
+        [0x48, 0x89, 0xe5, ..] | [0x48, 0x8b, 0xec, ..] => (Step::Frame(0), 3),
+        [0x48, 0x8d, 0x6c, 0x24, place, ..] if place < 0x80 => (Step::Frame(place.into()), 5),
+        [0x48, 0x8d, 0xac, 0x24, a, b, c, d] => (Step::Frame(number(a, b, c, d)?), 8),
+        // cmp 0x10(%r14), %rsp or %r12; lea -N(%rsp), %r12; jbe
+        [0x49 | 0x4d, 0x3b, 0x66, 0x10, ..] => (Step::Nothing, 4),
+        [0x4c, 0x8d, 0x64, 0x24, ..] => (Step::Nothing, 5),
+        [0x4c, 0x8d, 0xa4, 0x24, ..] => (Step::Nothing, 8),
+        [0x76, ..] => (Step::Nothing, 2),
+        [0x0f, 0x86, ..] => (Step::Nothing, 6),
         [0x8f, 0x45, 0x08, ..] => (Step::CallersFrame, 3),
         // mov %r, displacement(%rsp)
         [rex @ (0x48 | 0x4c), 0x89, modrm, 0x24, a, b, c, d] if modrm & 7 == 4 => {
@@ -143,6 +160,25 @@ fn instruction(at: u64, reader: &mut Reader<'_>) -> Option<(Step, u64)> {
             (Step::Store(register, place), len)
         }
         _ => return None,
+    })
+}
+
+/// Whether code between two addresses seems to lower or to align the stack pointer, but by pushes. At most
+/// [`super::NEAR`] bytes are read, eight at a time.
+fn lowers_between(start: u64, end: u64, reader: &mut Reader<'_>) -> bool {
+    let mut window = [0; 11];
+    (start..end.min(start.wrapping_add(super::NEAR))).step_by(8).any(|at| {
+        reader.read(at, &mut window)
+            && window.windows(4).zip(at..end).any(|(code, _)| {
+                matches!(
+                    code,
+                    [0x48, 0x81 | 0x83, 0xec, _]
+                        | [0x48, 0x83, 0xe4, _]
+                        | [0x48, 0x83, 0xc4, 0x80..=0xff]
+                        | [0x48, 0x8d, 0x64, 0x24]
+                        | [0x48 | 0x4c, 0x29, 0xc4 | 0xcc | 0xd4 | 0xdc | 0xf4 | 0xfc, _]
+                )
+            })
     })
 }
 
@@ -168,6 +204,8 @@ pub fn jumps_near(start: u64, to: u64, reader: &mut Reader<'_>) -> bool {
                     to.wrapping_sub(place.wrapping_add(5).wrapping_add_signed(distance)) < super::NEAR
                 }
                 // Where the register was loaded just before, with the address of another function: SBCL's.
+                // `jmp *(%rdi)` and the like; not the entries of linkage tables, beside each other.
+                Some([0xff, 0x20..=0x24 | 0x26 | 0x27 | 0x60..=0x67 | 0xa0..=0xa7, ..]) => true,
                 Some([0xff, 0xe0..=0xe7, ..]) => match number_before(place, reader).filter(|_| followed < 8) {
                     Some(loaded) => {
                         followed += 1;
@@ -204,7 +242,7 @@ pub fn returns_between(start: u64, end: u64, reader: &mut Reader<'_>) -> bool {
     // After one of these, it is an operand: `mov %eax, %ebx` and others have the same byte.
     const OPERAND_OF: [u8; 16] =
         [0x01, 0x03, 0x09, 0x21, 0x29, 0x2b, 0x31, 0x33, 0x39, 0x3b, 0x63, 0x81, 0x83, 0x85, 0x89, 0x8b];
-    let mut before = 0;
+    let mut before = 0u32;
     let mut at = start;
     let mut code = [0; 16];
     while at < end && at.wrapping_sub(start) < super::NEAR {
@@ -214,10 +252,16 @@ pub fn returns_between(start: u64, end: u64, reader: &mut Reader<'_>) -> bool {
             return true;
         }
         for byte in chunk.iter() {
-            if *byte == RET && !OPERAND_OF.contains(&before) {
+            let [_, operation, modrm, last] = before.to_be_bytes();
+            // The number of an `and`, `add` or shift, of `mov $1, %al` and the like, is no operand's.
+            let is_number = matches!(operation, 0x6b | 0x80 | 0x83 | 0xc0 | 0xc1) && modrm >= 0xc0
+                || matches!(modrm, 0x0c | 0x24 | 0x34 | 0x3c | 0xa8 | 0xb0..=0xb7);
+            // `ret` that drops its arguments.
+            let drops = modrm == 0xc2 && last & 7 == 0 && *byte == 0;
+            if drops || *byte == RET && (is_number || !OPERAND_OF.contains(&last)) {
                 return true;
             }
-            before = *byte;
+            before = before << 8 | u32::from(*byte);
         }
         at = at.wrapping_add(len as u64);
     }
@@ -267,11 +311,41 @@ mod tests {
         assert!(!entered(&other, 4).is_framed);
     }
 
+    /// cmp 0x10(%r14), %rsp; jbe; sub $0x70, %rsp; mov %rbp, 0x68(%rsp); lea 0x68(%rsp), %rbp, of Go 1.19.
+    #[test]
+    fn functions_of_go_have_frame_pointers() {
+        let code = [
+            0x49, 0x3b, 0x66, 0x10, 0x0f, 0x86, 0xbe, 0x08, 0x00, 0x00, 0x48, 0x83, 0xec, 0x70, 0x48, 0x89, 0x6c, 0x24,
+            0x68, 0x48, 0x8d, 0x6c, 0x24, 0x68, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90,
+        ];
+        assert_eq!((entered(&code, 14).size, entered(&code, 19).is_framed), (0x70, false));
+        assert!(entered(&code, 24).is_framed);
+    }
+
     #[test]
     fn other_instructions_end_it() {
         // xor %eax, %eax; push %rbx.
         let code = [0x31, 0xc0, 0x53, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90];
         assert_eq!(entered(&code, 3), Entered { size: 0, is_framed: false, saved: [None; 6] });
+    }
+
+    /// A stale return address lies where the function would have its own, if nothing had lowered the stack pointer.
+    #[test]
+    fn room_that_is_made_later_proves_nothing() {
+        // xor %eax, %eax; sub $0x18, %rsp; nop...
+        let mut code = [0x90; 32];
+        code[..6].copy_from_slice(&[0x31, 0xc0, 0x48, 0x83, 0xec, 0x18]);
+        assert_eq!(entered(&code, 2).size, 0);
+        assert_eq!(entered(&code, 10).size, UNKNOWN_SIZE);
+        // and $-64, %rsp, after what is recognised.
+        let mut code = [0x90; 32];
+        code[..8].copy_from_slice(&[0x53, 0x31, 0xc0, 0x48, 0x83, 0xe4, 0xc0, 0x90]);
+        assert_eq!(entered(&code, 1).size, 8);
+        assert_eq!(entered(&code, 8).size, UNKNOWN_SIZE);
+        // Numbers in other instructions do no harm: mov $0xec83, %eax.
+        let mut code = [0x90; 32];
+        code[..5].copy_from_slice(&[0xb8, 0x83, 0xec, 0x00, 0x00]);
+        assert_eq!(entered(&code, 12).size, 0);
     }
 
     #[test]
@@ -286,5 +360,9 @@ mod tests {
         let mut split = [0x90; 20];
         (split[15], split[16]) = (0x89, 0xc3);
         assert!(!returns(&split), "across two reads");
+        // As GNU as 2.40 writes them: and $1, %eax; ret. mov $1, %al; ret. ret $16.
+        assert!(returns(&[0x90, 0x90, 0x83, 0xe0, 0x01, 0xc3]));
+        assert!(returns(&[0x90, 0x90, 0xb0, 0x01, 0xc3, 0x90]));
+        assert!(returns(&[0x90, 0x90, 0x90, 0xc2, 0x10, 0x00, 0x90]));
     }
 }

@@ -53,6 +53,11 @@ pub trait Surroundings {
     /// What lies at a process address.
     fn place(&mut self, address: u64, reader: &mut Reader<'_>) -> Place;
 
+    /// A read of what is no memory costs a fault, as in the process itself.
+    fn reads_may_fault(&self) -> bool {
+        true
+    }
+
     /// The stack is a copy: it lacks the words that are no addresses of code or of the stack.
     fn is_copy(&self) -> bool {
         false

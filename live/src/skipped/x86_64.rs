@@ -128,7 +128,7 @@ impl Frame<'_> {
         let mut place = None;
         let is_far = |code: u64| code.wrapping_add(FAR).wrapping_sub(word) >= 2 * FAR;
         let is_next = self.cursor.exact && index < NEXT && word > u64::from(u32::MAX);
-        if places.is_copy() || is_far(self.lookup) && is_far(self.caller) && !is_next {
+        if places.is_copy() || places.reads_may_fault() && is_far(self.lookup) && is_far(self.caller) && !is_next {
             place = Some(places.place(before, reader)).filter(|place| !matches!(place, Place::Unowned | Place::Data));
             place?;
         }
@@ -156,7 +156,7 @@ impl Frame<'_> {
                 Target::Perhaps(start) => start.and_then(|start| self.proved(start, size, places, reader)),
             };
             doubt |= match target {
-                Target::At(start) => self.may_lead_here(start, places, reader),
+                Target::At(start) => self.may_lead_here(start, self.cursor.exact && index < NEXT, places, reader),
                 Target::In(_) | Target::Perhaps(_) => true,
             };
             rule.is_some()
@@ -173,8 +173,8 @@ impl Frame<'_> {
     /// The rule, if the current function begins at `start`, and has its return address `size` bytes above the stack
     /// pointer.
     fn proved(&self, start: u64, size: u64, places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Option<Rule> {
-        let (_, entered) = self.function(start, places, reader)?;
-        if entered.is_framed || entered.size != size {
+        let (begins, entered) = self.function(start, places, reader)?;
+        if entered.is_framed || entered.size != size || self.own.is_some_and(|own| own != begins) {
             return None;
         }
         entered.rule()
@@ -202,10 +202,12 @@ impl Frame<'_> {
         })
     }
 
-    /// Whether a call to `start` may have led to the current frame: to its function, or to another one that nothing
-    /// describes, which jumps there.
-    fn may_lead_here(&self, start: u64, places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> bool {
-        if matches!(places.place(start, reader), Place::Described | Place::Data) {
+    /// Whether a call to `start` may have led to the current frame: to its function, or to another one, which jumps
+    /// there. Entries of linkage tables are described. `is_next`: the word lies next to an interrupted stack pointer,
+    /// where jumps of other described functions count, too.
+    fn may_lead_here(&self, start: u64, is_next: bool, places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> bool {
+        let place = places.place(start, reader);
+        if place == Place::Data {
             return false;
         }
         let was = reader.pause(true);
@@ -213,9 +215,12 @@ impl Frame<'_> {
         let leads_here = (0..=JUMPS).any(|_| {
             let at = last;
             last = at.and_then(|at| through_jump(at, reader));
-            at.is_some_and(|at| self.lookup.wrapping_sub(at) < NEAR)
+            at.is_some_and(|at| self.lookup.wrapping_sub(at) < NEAR && places.place(at, reader) != Place::Described)
         });
-        let leads_here = leads_here || jumps_near(start, self.lookup, reader);
+        // A copy has not what the words of a linkage table said.
+        let leads_here = leads_here
+            || places.is_copy() && through_jump(start, reader).is_some()
+            || (place != Place::Described || is_next) && jumps_near(start, self.lookup, reader);
         reader.pause(was);
         leads_here
     }

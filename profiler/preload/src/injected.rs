@@ -280,7 +280,7 @@ fn adopt(process: &'static Process, tid: u32) -> Option<&'static Slot> {
     let slot = threads::claim(process, tid, false)?;
     if process.outer.is_some_and(|outer| outer.pid == tid) {
         // SAFETY: the thread's own block, inside its handler.
-        handler::name_thread(&unsafe { ring(slot.block()) });
+        crate::sample::name_thread(&unsafe { ring(slot.block()) });
     }
     Some(slot)
 }

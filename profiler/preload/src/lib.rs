@@ -16,7 +16,8 @@
 //! plugins         when they are opened; dlopen
 //! allocator       whether what allocates may be called
 //! threads         pthread_create, a timer for each thread, its end
-//! handler         one sampling signal, one record
+//! handler         one sampling signal, one sample
+//! sample          what is counted of a sample, and its record
 //! first_tick      threads that are shorter than the kernel's tick
 //! copy            samples as copies of stacks
 //! late            why a tick stands for many periods
@@ -55,6 +56,7 @@ mod process;
 mod real;
 #[cfg(not(feature = "no-entry-points"))]
 mod register_frame;
+mod sample;
 mod session;
 mod signals;
 mod slots;

@@ -67,7 +67,7 @@ pub fn begin(process: &'static Process, masked: bool, first: impl FnOnce(*mut Th
     }
     if tid == process::pid() {
         // SAFETY: the thread's own block, and the timer is not armed.
-        crate::handler::name_thread(&unsafe { crate::client::ring(block) });
+        crate::sample::name_thread(&unsafe { crate::client::ring(block) });
     }
     first(block);
     arm(process, slot, tid);

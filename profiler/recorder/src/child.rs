@@ -112,6 +112,7 @@ extern "C" fn on_signal(signal: libc::c_int) {
     if signal == libc::SIGTERM {
         TERM.store(true, Ordering::Relaxed);
     }
+    crate::rest::wake();
 }
 
 /// Installs uu's signal handlers for the time of a recording. SIGTERM is noted, to be forwarded. SIGINT, SIGQUIT and

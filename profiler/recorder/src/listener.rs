@@ -161,7 +161,7 @@ fn listen(shared: &Shared, tables: &Tables, cache: &Cache, report: &SyncSender<O
             let _ = report.try_send(opening);
         }
         waker.wake();
-        std::thread::sleep(REST);
+        uunwind_clock::sleep(REST);
         shared.wait(heard);
     }
 }
@@ -202,9 +202,15 @@ fn place(pid: u32, path: &[u8], user: u32) -> Option<Opening> {
         return None;
     }
     let path = Path::new(OsStr::from_bytes(path));
+    let folder = uunwind_elf::process::folder(pid);
     let path =
-        if path.is_absolute() { path.to_owned() } else { std::fs::read_link(process.join("cwd")).ok()?.join(path) };
-    let file = process.join("root").join(path.strip_prefix("/").ok()?);
+        if path.is_absolute() { path.to_owned() } else { std::fs::read_link(folder.join("cwd")).ok()?.join(path) };
+    // What these lead to for the process is something else for the recorder.
+    let own = path.strip_prefix("/proc/self").or(path.strip_prefix("/proc/thread-self"));
+    let file = match own {
+        Ok(rest) => folder.join(rest),
+        Err(_) => folder.join("root").join(path.strip_prefix("/").ok()?),
+    };
     Some(Opening { file, path: path.into_os_string().into_encoded_bytes() })
 }
 

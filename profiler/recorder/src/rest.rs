@@ -18,7 +18,15 @@ const QUIET: u32 = 25;
 static WAKER: AtomicI32 = AtomicI32::new(-1);
 
 extern "C" fn on_signal(_: libc::c_int) {
+    wake();
+}
+
+/// Wakes the recorder's thread, if it may rest. Async-signal-safe.
+pub fn wake() {
     let (fd, one) = (WAKER.load(Ordering::Relaxed), 1u64);
+    if fd < 0 {
+        return;
+    }
     // SAFETY: the calling thread's errno, which the interrupted code must find unchanged; write(2) of eight bytes.
     unsafe {
         let errno = *libc::__errno_location();
@@ -97,14 +105,19 @@ fn signal() -> libc::c_int {
     libc::SIGRTMIN() + 5
 }
 
-/// Installs the handler, unless the signal is ignored.
+/// Installs the handler, unless the ends of children are ignored, and has the calling thread receive the signal: uu may
+/// have been started with it blocked. The program has been started before.
 fn catch(signal: libc::c_int) {
-    // SAFETY: all-zero is a valid sigaction; the handler is async-signal-safe.
+    // SAFETY: all-zero is a valid sigaction and signal set; the handler is async-signal-safe.
     unsafe {
         let mut old: libc::sigaction = std::mem::zeroed();
-        if libc::sigaction(signal, std::ptr::null(), &mut old) != 0 || old.sa_sigaction == libc::SIG_IGN {
+        let ignored = |old: &libc::sigaction| signal == libc::SIGCHLD && old.sa_sigaction == libc::SIG_IGN;
+        if libc::sigaction(signal, std::ptr::null(), &mut old) != 0 || ignored(&old) {
             return;
         }
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigaddset(&mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
         let mut new: libc::sigaction = std::mem::zeroed();
         new.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t;
         new.sa_flags = libc::SA_RESTART;

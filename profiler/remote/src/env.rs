@@ -180,6 +180,10 @@ impl Surroundings for InObjects<'_> {
     fn place(&mut self, address: u64, reader: &mut Reader<'_>) -> Place {
         self.0.find(address).map_or(Place::Unowned, |(_, object)| place_in(object, address, reader))
     }
+
+    fn reads_may_fault(&self) -> bool {
+        false
+    }
 }
 
 /// What lies at an address of an object.

@@ -143,7 +143,11 @@ impl Stopped {
                     // It ended before it could stop. If that is still not reported, it is a main thread, whose end is
                     // not as long as others live.
                     Waited::Nothing if pause >= LONG && is_zombie(tid) && matches!(wait_once(tid), Waited::Nothing) => {
-                        self.threads.remove(&tid);
+                        // It stays traced, which hides its end from its parent, until the calling thread ends. Who
+                        // has asked for this one alone sees by its state that it must be let go so.
+                        if self.watched.is_some() {
+                            self.threads.remove(&tid);
+                        }
                         break;
                     }
                     Waited::Nothing if waited < patience || waited < READY && is_ready(tid) => {
@@ -231,8 +235,18 @@ impl Drop for Stopped {
 /// <https://github.com/torvalds/linux/blob/v6.1/kernel/ptrace.c>): both would wait for ever.
 pub fn end_of(tid: u32) {
     let begun = Instant::now();
-    while matches!(wait_once(tid), Waited::Nothing) && begun.elapsed() < KILLED {
-        uunwind_clock::sleep(Duration::from_micros(100));
+    loop {
+        match wait_once(tid) {
+            Waited::Nothing if begun.elapsed() < KILLED => uunwind_clock::sleep(Duration::from_micros(100)),
+            // Another thread has got its id by exec, and was asked to stop, too.
+            Waited::Stopped { event, signal } => {
+                let signal = if event == EVENT_STOP { 0 } else { signal };
+                // SAFETY: the signal is passed itself.
+                let _ = unsafe { ptrace(libc::PTRACE_DETACH, tid, 0, signal as usize) };
+                return;
+            }
+            Waited::Nothing | Waited::Ended => return,
+        }
     }
 }
 

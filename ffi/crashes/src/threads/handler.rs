@@ -213,7 +213,7 @@ pub unsafe fn walk_interrupted(
         handled && !manner.probed && mask & (signals::bit(signals::SIGSEGV) | signals::bit(signals::SIGBUS)) == 0;
     // SAFETY: as above.
     let cursor = from.unwrap_or_else(|| Cursor { regs: unsafe { Regs::from_ucontext(ucontext) }, exact: true });
-    let how = How { guarded, believing: true, trusting: manner.trusting, with_cfas: false, ucontext };
+    let how = How { guarded, believing: !manner.probed, trusting: manner.trusting, with_cfas: false, ucontext };
     // SAFETY: the interrupted frames exist until the handler returns; the caller of `walk` sees the stack only.
     unsafe { whole(cursor, stack_pointer(), how, then) }.map_err(Refused::stop)
 }

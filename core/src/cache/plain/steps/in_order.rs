@@ -106,7 +106,8 @@ impl VerifiedTail {
         to: *mut u64,
     ) -> bool {
         // SAFETY: the caller guarantees the structure and the room; the number of inputs is limited by their room. All
-        // words lie within the tail's reach.
+        // words lie within the tail's reach; where a handler's capture has replaced the tail since that was read, they
+        // are words of this thread's own stack that was captured then, or of the older tail: both are still mapped.
         unsafe {
             let reach = (&raw const (*tail).reach).read_volatile();
             if !stack.reaches(reach.lowest, reach.highest) {
