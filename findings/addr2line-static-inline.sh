@@ -15,10 +15,10 @@ cd "$folder"
 apt-get -qq download g++-12=12.2.0-14+deb12u1 gcc-12=12.2.0-14+deb12u1 cpp-12=12.2.0-14+deb12u1 \
     binutils-x86-64-linux-gnu=2.40-2 libbinutils=2.40-2 libctf0=2.40-2 libctf-nobfd0=2.40-2 \
     libisl23=0.25-1.1 libmpc3=1.3.1-1 libmpfr6=4.2.0-1 libjansson4=2.14-2
-for package in *.deb; do dpkg -x "$package" root; done
-export LD_LIBRARY_PATH=$folder/root/usr/lib/x86_64-linux-gnu
-tools=$folder/root/usr/bin/x86_64-linux-gnu
-compiler=$folder/root/usr/lib/gcc/x86_64-linux-gnu/12
+for package in *.deb; do dpkg -x "$package" unpacked; done
+export LD_LIBRARY_PATH=$folder/unpacked/usr/lib/x86_64-linux-gnu
+tools=$folder/unpacked/usr/bin/x86_64-linux-gnu
+compiler=$folder/unpacked/usr/lib/gcc/x86_64-linux-gnu/12
 
 cat >program.c <<'CODE'
 static inline __attribute__((always_inline)) int inner(int x) { volatile int y = x; return y * 3; }

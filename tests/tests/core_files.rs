@@ -201,7 +201,7 @@ fn objects_whose_segments_share_a_page_are_whole() {
             let library = scratch.join("libcopied.so");
             let mut gcc = Command::new("gcc");
             gcc.args(["-O2", "-g", "-shared", "-fPIC", "-nostdlib", "-o"]).arg(&library);
-            gcc.args(linker.iter().filter(|option| **option != "-no-pie")).arg(paths::source("native/copied.c"));
+            gcc.args(linker.iter().filter(|option| **option != "-no-pie")).arg(paths::source("native/calls_back.c"));
             process::run(&mut gcc, &scratch, uu::LIMIT).expect_code(0);
             let options = [&["-pthread", "-g", "-O2"], &linker[..]].concat();
             let program = compile::gcc(&scratch, "copies", &["native/copies.c"], &options);
