@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/time.h>
+#include <time.h>
 
 void popped(long rounds), saved(long rounds);
 
@@ -34,9 +35,17 @@ __asm__(".text\n"
 
 static volatile long sink;
 
+static long cpu_ns(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* It begins at a tick of the kernel's, as samples do: so it lasts longer than one, however fast the processor is. */
 static void on_signal(int number) {
-    for (int i = 0; i < 5000000; i++)
-        sink += number;
+    for (long end = cpu_ns() + 10000000; cpu_ns() < end;)
+        for (int i = 0; i < 100000; i++)
+            sink += number;
 }
 
 __attribute__((noinline)) static void calls_popped(void) {
