@@ -218,8 +218,8 @@ impl Dynamic {
     /// sections that cannot be written (the vDSO's); musl's adds it nowhere.
     fn table<T>(&self, tag: u64) -> *const T {
         let value = self.entries().find(|[is, _]| *is == tag).map_or(0, |[_, value]| value);
-        // A bias in the upper half is a negative one, of an object that is linked for a higher address: no address there
-        // lies below it, but for that of a vDSO which is linked for the upper half.
+        // A bias in the upper half is a negative one, of an object that is linked for a higher address: no address
+        // there lies below it, but for that of a vDSO which is linked for the upper half.
         let is_relative = value != 0 && value < self.bias && (self.bias >> 63 == 0 || value >> 63 == 1);
         let address = if is_relative { value.wrapping_add(self.bias) } else { value };
         address as *const T

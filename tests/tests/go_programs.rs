@@ -109,8 +109,8 @@ fn a_program_with_cgo_is_as_ever_and_its_stacks_are_those_of_the_runtime() {
             of_main += 1;
             assert_eq!(frames[at].0, main.0, "{}", sample.text());
             assert_eq!(frames[at + 1..], *outer, "{}", sample.text());
-            // Go's own code has frame pointers, and no unwind information. Where a function was interrupted that returns
-            // in several places, it is not known whether another one follows, which has no frame of its own.
+            // Go's own code has frame pointers, and no unwind information. Where a function was interrupted that
+            // returns in several places, it is not known whether another one follows, which has no frame of its own.
             let is_doubtful = sample.stop_text == "doubtful-(callers-may-be-missing)";
             assert!(is_doubtful || sample.stop_text == "end-of-frame-pointer-chain", "{}", sample.text());
             doubtful += usize::from(is_doubtful);
@@ -221,8 +221,8 @@ fn c_and_go_that_call_each_other_have_the_runtimes_goroutine_and_all_of_c_betwee
             let counts = ["c_sample", "c_back", "goCall", "crosscall2"].map(at);
             // One level of calls more each time, from Go to C and back.
             let depth = number % 4;
-            // Frame pointers that C has kept meanwhile lead to where the stack was before it was moved. Where nothing else
-            // proves the caller, the stack ends there.
+            // Frame pointers that C has kept meanwhile lead to where the stack was before it was moved. Where nothing
+            // else proves the caller, the stack ends there.
             let ends_early = name == "pointers" && number >= 30 && sample.stop_text == "no-unwind-information";
             assert!(ends_early || counts == [1, depth + 1, depth + 1, depth + 1], "{name}: {}", sample.text());
             // From where both go on. The runtime sees no C, and leaves out what it has between two calling conventions.

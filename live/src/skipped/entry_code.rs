@@ -2,9 +2,9 @@
 //! function, the place of its return address is proved, though nothing describes the code.
 //!
 //! Instructions are recognised one after the other, from the function's first one to the pc, or to the first that does
-//! something else: compilers and people write what saves registers and makes room before anything else. Where code after
-//! that one seems to lower the stack pointer, nothing is proved; and the place that follows must be that of the return
-//! address whose call led here.
+//! something else: compilers and people write what saves registers and makes room before anything else. Where code
+//! after that one seems to lower the stack pointer, nothing is proved; and the place that follows must be that of the
+//! return address whose call led here.
 
 use uunwind_core::call_site::through_jump;
 use uunwind_core::memory::Reader;
