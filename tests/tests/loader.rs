@@ -234,7 +234,7 @@ fn raw_code_in_a_memory_file_is_never_guessed_through() {
                 assert_eq!(outer[..2], ["?", "visit"], "{}", sample.text());
                 let guessed = frames.iter().any(|f| matches!(f, Frame::Native { by_frame_pointer: true, .. }));
                 assert!(guessed, "not marked: {}", sample.text());
-                seen[kind as usize - 1] += sample.weight;
+                seen[kind - 1] += sample.weight;
             }
             Some(_) => panic!("a frame was guessed: {}", sample.text()),
             None => {
