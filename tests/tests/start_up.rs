@@ -55,7 +55,9 @@ fn a_library_that_wraps_main_is_not_taken_for_libc() {
     let scratch = paths::scratch("wraps-main");
     let program = compile::gcc(&scratch, "starts", &["native/starts.c"], &[]);
     let wrapper = compile::shared(&scratch, "wrapper.so", &["native/wraps_main.c"]);
-    let preload = |command: &mut Command| drop(command.env("LD_PRELOAD", &wrapper));
+    let preload = |command: &mut Command| {
+        command.env("LD_PRELOAD", &wrapper);
+    };
     let recording = uu::record(&scratch, &["--explicit", "-r", "1"], preload, &[program.as_ref()]).expect_code(0);
     assert_eq!(recording.samples().len(), 9, "{}", recording.outcome.stdout);
 }
