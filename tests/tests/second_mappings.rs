@@ -105,12 +105,24 @@ fn other_code_at_its_address_has_not_its_names() {
 #[test]
 fn nodes_builtins_have_names() {
     let scratch = paths::scratch("second-mapping-node");
-    let source = "let x = 0; while (process.cpuUsage().user < 1000000)\n\
+    // uu looks for such mappings less and less often, and on a busy machine later: a program that lives longer has them.
+    for seconds in [1, 2, 4, 8, 16] {
+        if have_names_after(&scratch, seconds) {
+            return;
+        }
+    }
+    panic!("node maps its file again, as far as is known, and uu has not seen it in 16 s of CPU time");
+}
+
+/// Whether the builtins were found in a run of this CPU time; then they have names.
+fn have_names_after(scratch: &Path, seconds: u32) -> bool {
+    let source = "let x = 0; while (process.cpuUsage().user < SECONDS * 1000000)\n\
         x += JSON.stringify(Array.from(new Array(5000).keys()).map(String).sort().reverse()).length;\n\
         const maps = require('fs').readFileSync('/proc/self/maps', 'utf8');\n\
         console.log(maps.split('\\n').filter(line => line.endsWith(process.execPath) && line.includes(' r-xp ')).length);";
+    let source = source.replace("SECONDS", &seconds.to_string());
     let words: [&OsStr; 3] = ["node".as_ref(), "-e".as_ref(), source.as_ref()];
-    let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &words).expect_code(0);
+    let recording = uu::record(scratch, &["-r", "999"], |_| {}, &words).expect_code(0);
     let samples = recording.samples();
     let all = Recording::read(&scratch.join("recording.uu")).expect("a recording").second_mappings;
     let inside = |address: u64| all.iter().any(|m| m.original != 0 && (m.start..m.end).contains(&address));
@@ -123,9 +135,12 @@ fn nodes_builtins_have_names() {
         .filter(|(.., address)| inside(*address))
         .collect();
     println!("{:x?}; {} of {} samples; maps: {}", all, leaves.len(), samples.len(), recording.outcome.stdout);
-    assert!(!all.is_empty(), "node maps its file again, as far as is known: {}", recording.outcome.text());
+    if all.is_empty() {
+        return false;
+    }
     assert!(leaves.len() * 20 > samples.len(), "{} of {}", leaves.len(), samples.len());
     for (sample, symbol, _) in leaves {
         assert!(symbol.starts_with("Builtins_"), "{}", sample.text());
     }
+    true
 }

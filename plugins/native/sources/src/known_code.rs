@@ -8,6 +8,7 @@ mod go;
 mod jumpto;
 mod plt;
 mod pops;
+mod program_start;
 mod start_files;
 mod swapcontext;
 
@@ -107,7 +108,7 @@ pub(crate) fn overrides(lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option
 
 /// The rule of a frame that no unwind data describes, or the reason why its caller cannot be determined, if its code is
 /// recognised: the end of `clone`, where its registers decide the rule; where Go's runtime and Boost.Context change
-/// stacks; where registers are popped; a stub of the procedure linkage table; the end of an exception's delivery by
+/// stacks; where the loader begins a program; where registers are popped; a stub of the procedure linkage table; the end of an exception's delivery by
 /// LLVM's libunwind. Async-signal-safe.
 #[cold]
 #[inline(never)]
@@ -116,6 +117,7 @@ pub fn by_registers_or_bytes(cursor: &Cursor, reader: &mut Reader<'_>) -> Option
     let pc = cursor.regs.pc;
     let rule = clone::rule(cursor, reader).map(Ok).or_else(|| go::rule(pc, cursor.exact, reader));
     let rule = rule.or_else(|| fcontext::rule(cursor, reader));
+    let rule = rule.or_else(|| program_start::rule(pc, reader).map(Ok));
     let rule = rule.or_else(|| pops::rule(cursor, reader).map(Ok));
     // A stub can be interrupted, but no call returns to it.
     let rule = rule.or_else(|| if cursor.exact { plt::rule(pc, reader).map(Ok) } else { None });
