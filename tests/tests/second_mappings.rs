@@ -105,7 +105,8 @@ fn other_code_at_its_address_has_not_its_names() {
 #[test]
 fn nodes_builtins_have_names() {
     let scratch = paths::scratch("second-mapping-node");
-    // uu looks for such mappings less and less often, and on a busy machine later: a program that lives longer has them.
+    // uu looks for such mappings less and less often, and on a busy machine later: a program that lives longer has
+    // them.
     for seconds in [1, 2, 4, 8, 16] {
         if have_names_after(&scratch, seconds) {
             return;

@@ -108,8 +108,8 @@ pub(crate) fn overrides(lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option
 
 /// The rule of a frame that no unwind data describes, or the reason why its caller cannot be determined, if its code is
 /// recognised: the end of `clone`, where its registers decide the rule; where Go's runtime and Boost.Context change
-/// stacks; where the loader begins a program; where registers are popped; a stub of the procedure linkage table; the end of an exception's delivery by
-/// LLVM's libunwind. Async-signal-safe.
+/// stacks; where the loader begins a program; where registers are popped; a stub of the procedure linkage table; the
+/// end of an exception's delivery by LLVM's libunwind. Async-signal-safe.
 #[cold]
 #[inline(never)]
 pub fn by_registers_or_bytes(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Result<Rule, StopReason>> {
