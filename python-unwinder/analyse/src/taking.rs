@@ -9,8 +9,8 @@ use uunwind_python::lock::TAKING;
 
 /// The text, with its end.
 const TEXT: &[u8] = b"PyCOND_WAIT(gil->cond) failed\0";
-/// Limit of bytes of a segment that are searched.
-const LIMIT: u64 = 256 << 20;
+/// Limit of bytes that are searched in all segments with code, and again in all with constants.
+const LIMIT: u64 = 64 << 20;
 /// Copies of the text that are looked for; linkers keep one.
 const TEXTS: usize = 4;
 /// Longest code of `take_gil` in bytes. What is longer has it inlined, and more besides.
@@ -22,7 +22,7 @@ const WHOLE: u64 = 8;
 pub fn find(elf: &dyn Elf) -> Option<[[u64; 2]; TAKING]> {
     let segments = elf.loaded();
     let (executable, rest): (Vec<Loaded>, Vec<Loaded>) = segments.into_iter().partition(|s| s.executable);
-    let code: Vec<Code> = executable.iter().filter_map(|segment| Code::load(elf, segment)).collect();
+    let code = Code::load_all(elf, executable.iter());
     let texts = texts(elf, &rest, &code);
     if texts.is_empty() {
         return None;
@@ -61,7 +61,7 @@ pub fn find(elf: &dyn Elf) -> Option<[[u64; 2]; TAKING]> {
 
 /// File addresses of the text. It may lie in a segment with code, too.
 fn texts(elf: &dyn Elf, rest: &[Loaded], code: &[Code]) -> Vec<u64> {
-    let constant: Vec<Code> = rest.iter().filter(|s| !s.writable).filter_map(|s| Code::load(elf, s)).collect();
+    let constant = Code::load_all(elf, rest.iter().filter(|segment| !segment.writable));
     let segments = constant.iter().chain(code);
     let found = segments.flat_map(|segment| find_iter(&segment.bytes, TEXT).map(|at| segment.start + at as u64));
     found.take(TEXTS).collect()
@@ -74,8 +74,22 @@ struct Code {
 }
 
 impl Code {
-    fn load(elf: &dyn Elf, segment: &Loaded) -> Option<Code> {
-        let mut bytes = vec![0; segment.span.len().min(LIMIT) as usize];
+    /// What can be read of the segments, at most [`LIMIT`] bytes in all.
+    fn load_all<'s>(elf: &dyn Elf, segments: impl Iterator<Item = &'s Loaded>) -> Vec<Code> {
+        let mut left = LIMIT;
+        let mut loaded = Vec::new();
+        for segment in segments {
+            if let Some(code) = Code::load(elf, segment, left) {
+                left = left.saturating_sub(code.bytes.len() as u64);
+                loaded.push(code);
+            }
+        }
+        loaded
+    }
+
+    /// The first bytes of a segment, at most this many.
+    fn load(elf: &dyn Elf, segment: &Loaded, limit: u64) -> Option<Code> {
+        let mut bytes = vec![0; segment.span.len().min(limit) as usize];
         elf.read(segment.span.start, &mut bytes).then_some(Code { start: segment.span.start, bytes })
     }
 
@@ -121,7 +135,38 @@ impl Code {
 
 #[cfg(test)]
 mod tests {
+    use uunwind_elf::Symbol;
+
     use super::*;
+
+    /// A file that claims to hold every byte of its segments.
+    struct Endless;
+
+    impl Elf for Endless {
+        fn symbol(&self, _: &str) -> Option<Symbol> {
+            None
+        }
+
+        fn read(&self, _: u64, _: &mut [u8]) -> bool {
+            true
+        }
+
+        fn loaded(&self) -> Vec<Loaded> {
+            let segment = |start| Loaded { span: Span::sized(start, LIMIT / 4 * 3), executable: true, writable: false };
+            (0..8).map(|n| segment(n * LIMIT)).collect()
+        }
+
+        fn functions(&self) -> Vec<Function> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn all_segments_share_one_limit() {
+        let loaded = Code::load_all(&Endless, Endless.loaded().iter());
+        assert_eq!(loaded.iter().map(|code| code.bytes.len() as u64).sum::<u64>(), LIMIT);
+        assert_eq!(loaded.first().map(|code| code.bytes.len() as u64), Some(LIMIT / 4 * 3));
+    }
 
     fn code(bytes: &[u8]) -> Code {
         Code { start: 0x1000, bytes: bytes.to_vec() }
