@@ -36,12 +36,12 @@ pub struct Entered {
 enum Step {
     /// `push` of the register with this number.
     Push(u8),
-    /// The stack pointer is lowered by so many bytes.
+    /// The stack pointer is lowered by this number of bytes.
     Lower(u64),
-    /// The register with this number is stored, so many bytes above the stack pointer.
+    /// The register with this number is stored this number of bytes above the stack pointer.
     Store(u8, u64),
-    /// The frame pointer is set to so many bytes above the stack pointer: `mov %rsp, %rbp`; `lea 0x68(%rsp), %rbp`, as
-    /// Go's compiler has it up to 1.20.
+    /// The frame pointer is set to this number of bytes above the stack pointer: `mov %rsp, %rbp`; `lea 0x68(%rsp),
+    /// %rbp`, as Go's compiler has it up to 1.20.
     Frame(u64),
     /// `pop 8(%rbp)`: the return address goes to the frame that SBCL's callers set up.
     CallersFrame,

@@ -5,8 +5,8 @@
 //! place is that of an active frame of the thread that is walked, and the thread will read it there itself. Where some
 //! memory between two frames of a stack was taken away since the stack was cached, no load goes there.
 
-use super::prefix::{VerifiedPrefix, OWN_BLOCKS};
-use super::tail::{copy_at_once, Callers, VerifiedTail, AT_ONCE, BLOCKS, PREFIXES};
+use super::prefix::{Reply, VerifiedPrefix, OWN_BLOCKS};
+use super::tail::{Callers, VerifiedTail, BLOCKS, PREFIXES};
 use super::STEPS;
 use crate::cache::query::At;
 use crate::frame::user_word;
@@ -68,26 +68,15 @@ impl VerifiedTail {
     ) -> Option<(usize, StopReason)> {
         // SAFETY: as in `replay_prefix`; the number of inputs is limited by their room.
         unsafe {
-            let prefix = (&raw const (*tail).prefixes).cast::<VerifiedPrefix>().add(index);
-            let reply = (&raw const (*prefix).reply).read_volatile();
-            let was = (&raw const (*prefix).fp).read_volatile();
-            if !reply.serves(words.len()) || (was != 0 && was != fp) {
-                return None;
-            }
-            let inputs = (&raw const (*prefix).input_count).read_volatile().min(OWN_BLOCKS * Words::COUNT);
-            let blocks = (&raw const (*prefix).inputs).cast::<Words>();
-            if !(0..inputs).all(|index| input_is_same(blocks, index, stack)) {
-                return None;
-            }
-            copy_at_once((&raw const (*prefix).words).cast(), words.as_mut_ptr());
-            let first = words.as_mut_ptr().add(reply.own());
-            first.write((&raw const (*tail).word).read_volatile());
-            let callers = reply.words().wrapping_sub(reply.own() + 1);
-            core::hint::assert_unchecked(callers >= AT_ONCE);
-            if !VerifiedTail::copy_in_order(tail, callers, !reply.ends(), stack, first.add(1)) {
-                return None;
-            }
-            Some((reply.words(), if reply.ends() { StopReason::Complete } else { StopReason::BufferFull }))
+            let holds = |prefix: *const VerifiedPrefix, _: Reply| {
+                let inputs = (&raw const (*prefix).input_count).read_volatile().min(OWN_BLOCKS * Words::COUNT);
+                let blocks = (&raw const (*prefix).inputs).cast::<Words>();
+                (0..inputs).all(|index| input_is_same(blocks, index, stack))
+            };
+            let copy = |callers: usize, reply: Reply, to: *mut u64| {
+                VerifiedTail::copy_in_order(tail, callers, !reply.ends(), stack, to)
+            };
+            VerifiedTail::replay_reply(tail, index, fp, words, holds, copy)
         }
     }
 

@@ -16,7 +16,7 @@
 //! last, after it has cleared them first: a capture that finds it abandoned finds no tail.
 
 use super::dependencies::{Dependencies, Reach};
-use super::prefix::{FromTail, VerifiedPrefix, PREFIX_FRAMES};
+use super::prefix::{FromTail, Reply, VerifiedPrefix, PREFIX_FRAMES};
 use super::{Step, STEPS};
 use crate::cache::query::{At, Validity, EXACT_KEY};
 use crate::frame::{user_word, FLAG_EXACT};
@@ -37,7 +37,7 @@ const SIGNALS: usize = 4;
 /// Number of verified prefixes.
 pub(super) const PREFIXES: usize = 4;
 /// Number of words that a replay copies at once.
-pub(super) const AT_ONCE: usize = PREFIX_FRAMES;
+const AT_ONCE: usize = PREFIX_FRAMES;
 
 /// The verified tail. It does not depend on the cached steps: a stack that reaches its first frame goes on as stored if
 /// all inputs are unchanged.
@@ -151,7 +151,7 @@ impl Callers {
 /// # Safety
 /// They must be readable and writable. Others may write those at `from`.
 #[inline(always)]
-pub(super) unsafe fn copy_at_once(from: *const u64, to: *mut u64) {
+unsafe fn copy_at_once(from: *const u64, to: *mut u64) {
     const { assert!(AT_ONCE == 8) };
     // SAFETY: passed on.
     unsafe {
@@ -226,8 +226,7 @@ impl VerifiedTail {
         }
     }
 
-    /// The same, by the prefix at this index. The reply is read once, so that all its numbers are those that were
-    /// stored together: [`VerifiedTail::prepare_for_capacity`] has checked them.
+    /// The same, by the prefix at this index.
     ///
     /// # Safety
     /// As [`VerifiedTail::replay_from_top`]; there must be such a prefix.
@@ -239,17 +238,42 @@ impl VerifiedTail {
         bare: impl StackWords,
         words: &mut [u64],
     ) -> Option<(usize, StopReason)> {
+        // SAFETY: the caller guarantees the structure. Each of the reply's numbers of blocks is at most what is there.
+        unsafe {
+            let holds = |prefix: *const VerifiedPrefix, reply: Reply| {
+                !bare.any_changed_from((&raw const (*prefix).inputs).cast(), reply.blocks())
+                    && !bare.any_changed_from((&raw const (*tail).blocks).cast(), reply.tail_blocks())
+            };
+            let copy = |callers: usize, _: Reply, to: *mut u64| {
+                Callers::copy(&raw const (*tail).callers, callers, false, bare, to)
+            };
+            VerifiedTail::replay_reply(tail, index, fp, words, holds, copy)
+        }
+    }
+
+    /// The reply of the prefix at this index, if rbp is its own, `holds` finds its inputs unchanged, and
+    /// `copy(number of callers, reply, to)` has written the frame words of the tail's callers. The reply is read once,
+    /// so that all its numbers are those that were stored together: [`VerifiedTail::prepare_for_capacity`] has checked
+    /// them.
+    ///
+    /// # Safety
+    /// As [`VerifiedTail::replay_from_top`]; there must be such a prefix.
+    #[inline(always)]
+    pub(super) unsafe fn replay_reply(
+        tail: *const VerifiedTail,
+        index: usize,
+        fp: u64,
+        words: &mut [u64],
+        holds: impl FnOnce(*const VerifiedPrefix, Reply) -> bool,
+        copy: impl FnOnce(usize, Reply, *mut u64) -> bool,
+    ) -> Option<(usize, StopReason)> {
         // SAFETY: the caller guarantees the structure. A reply that serves the buffer has at most its words, at least
-        // AT_ONCE of which are callers, and at most STEPS; and each of its numbers of blocks is at most what is there.
+        // AT_ONCE of which are callers, and at most STEPS.
         unsafe {
             let prefix = (&raw const (*tail).prefixes).cast::<VerifiedPrefix>().add(index);
             let reply = (&raw const (*prefix).reply).read_volatile();
             let was = (&raw const (*prefix).fp).read_volatile();
-            if !reply.serves(words.len())
-                || (was != 0 && was != fp)
-                || bare.any_changed_from((&raw const (*prefix).inputs).cast(), reply.blocks())
-                || bare.any_changed_from((&raw const (*tail).blocks).cast(), reply.tail_blocks())
-            {
+            if !reply.serves(words.len()) || (was != 0 && was != fp) || !holds(prefix, reply) {
                 return None;
             }
             // Copies a constant number of words, which may be more than the prefix has; the tail's words overwrite the
@@ -259,7 +283,7 @@ impl VerifiedTail {
             first.write((&raw const (*tail).word).read_volatile());
             let callers = reply.words().wrapping_sub(reply.own() + 1);
             core::hint::assert_unchecked(callers >= AT_ONCE);
-            if !Callers::copy(&raw const (*tail).callers, callers, false, bare, first.add(1)) {
+            if !copy(callers, reply, first.add(1)) {
                 return None;
             }
             Some((reply.words(), if reply.ends() { StopReason::Complete } else { StopReason::BufferFull }))

@@ -42,7 +42,7 @@ enum Step {
     Raise,
     /// `mov %rdi, %rsp`.
     Switch,
-    /// A callee-saved register, by its DWARF number, is loaded from so many bytes above the stack pointer.
+    /// A callee-saved register, by its DWARF number, is loaded from this number of bytes above the stack pointer.
     Load(u8, u8),
     /// `jmp *%r8`.
     Jump,
