@@ -10,7 +10,6 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uunwind_built_in::HALVES;
-use uunwind_core::stop_reason::StopReason;
 use uunwind_loader::ENV_PLUGINS;
 use uunwind_recording::{signal_name, Lock, Sample};
 use uunwind_remote::core_file::search::SYSTEM_DEBUG;
@@ -18,7 +17,7 @@ use uunwind_remote::waits::{Doing, Registers};
 use uunwind_remote::{children, dump, dump_core, CoreFile, Dump, Plugins, Search, ThreadState};
 use uunwind_report::formats::printable;
 use uunwind_report::hide::NativeFrames;
-use uunwind_report::resolve::{stop_text, Resolver};
+use uunwind_report::resolve::{is_complete, stop_text, Resolver};
 use uunwind_report::stacks::{Kind, Line, Merger, Profile};
 use uunwind_tables_build::Cache;
 
@@ -128,7 +127,7 @@ fn absent_number(path: &Path) -> Option<u32> {
 struct Shown<'d> {
     thread: &'d ThreadState,
     lines: Vec<&'d Line>,
-    stop: Option<StopReason>,
+    complete: bool,
     stop_text: String,
     lock: Lock,
 }
@@ -141,9 +140,9 @@ fn threads<'d>(dump: &'d Dump, profile: &'d Profile) -> Vec<Shown<'d>> {
         let lines =
             stack.iter().flat_map(|stack| &stack.lines[..]).filter_map(|line| profile.lines.get(*line as usize));
         let sample = recording.samples.iter().find(|sample| Some(sample.thread) == index);
-        let stop = sample.and_then(|sample| sample.reason());
+        let complete = sample.is_some_and(is_complete);
         let stop_text = sample.map(stop_text).unwrap_or_default();
-        Shown { thread, lines: lines.collect(), stop, stop_text, lock: sample.map_or(Lock::Unknown, Sample::lock) }
+        Shown { thread, lines: lines.collect(), complete, stop_text, lock: sample.map_or(Lock::Unknown, Sample::lock) }
     });
     shown.collect()
 }
@@ -240,7 +239,7 @@ fn as_json(pid: u32, dump: &Dump, native_frames: NativeFrames) -> String {
                 "system_call": call,
                 "lock": lock(shown.lock).1,
                 "registers": shown.thread.registers.as_ref().map(registers_as_json),
-                "complete": shown.stop.is_some_and(StopReason::is_complete),
+                "complete": shown.complete,
                 "stop_reason": shown.stop_text,
                 "frames": shown.lines.iter().map(|line| frame_as_json(line, dump)).collect::<Vec<_>>(),
             })

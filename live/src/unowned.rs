@@ -15,7 +15,7 @@ pub fn claim_after(index: u8, calls: Calls) -> (Option<Claim>, u32) {
         let Some(step) = plugin.step.filter(|_| plugin.flags & PLUGIN_UNOWNED != 0) else { continue };
         if PLUGINS.get(index).is_none() {
             missing |= RESULT_DESYNC;
-        } else if calls == Calls::Checked && !calls.may(plugin) {
+        } else if calls.leaves_out(plugin) {
             missing |= RESULT_PLUGIN_NOT_CALLED;
         } else {
             let (flags, scratch_bytes) = (plugin.flags, plugin.scratch_bytes);

@@ -1,6 +1,6 @@
 //! Whose functions a walk calls for a frame: a plugin's, an embedder's, or a window's own.
 
-use super::{Calls, Live};
+use super::Live;
 use crate::embedder::{self, marks::MARKS};
 use crate::in_window;
 use crate::state::PLUGINS;
@@ -47,7 +47,7 @@ impl Live<'_> {
         }
         let index = self.current.plugin as u8;
         match PLUGINS.get(index) {
-            Some(plugin) if self.calls == Calls::Checked && !self.calls.may(plugin) => Claimed::Off,
+            Some(plugin) if self.calls.leaves_out(plugin) => Claimed::Off,
             Some(plugin) => Claimed::By(self.plugin_claim(plugin, index, object)),
             None if PLUGINS.get_any(index).is_some() => Claimed::Off,
             None => Claimed::No,

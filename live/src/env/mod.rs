@@ -99,6 +99,11 @@ impl Calls {
     pub(crate) fn may(self, plugin: &Plugin) -> bool {
         self == Calls::All || self == Calls::Checked && plugin.flags & CHECKED_READS != 0
     }
+
+    /// Whether a walk that wants this plugin's frames goes without them: nothing would contain the faults of a call.
+    pub(crate) fn leaves_out(self, plugin: &Plugin) -> bool {
+        matches!(self, Calls::None | Calls::Checked) && !self.may(plugin)
+    }
 }
 
 impl<'c> Live<'c> {

@@ -7,7 +7,9 @@ use crate::process::{self, Process};
 use crate::signals::field;
 use crate::slots::{Buffers, Slot};
 use core::sync::atomic::Ordering;
-use uunwind_core::library::{Request, RESULT_DESYNC, RESULT_FACTS_PENDING, RESULT_OBJECTS_FULL, RESULT_UNREPORTED};
+use uunwind_core::library::{
+    Request, RESULT_DESYNC, RESULT_FACTS_PENDING, RESULT_OBJECTS_FULL, RESULT_PLUGIN_NOT_CALLED, RESULT_UNREPORTED,
+};
 use uunwind_core::regs::{UCONTEXT_PC, UCONTEXT_SP};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall::{self, nr};
@@ -95,7 +97,7 @@ pub unsafe fn write_sample(
     let words = if done { request.words.min(SAMPLE_WORDS) } else { 0 };
     let mut flags = late.flag(request.code) | lock_flags(request.lock);
     for (set, flag) in [
-        (request.result & RESULT_DESYNC != 0, SAMPLE_DESYNC),
+        (request.result & (RESULT_DESYNC | RESULT_PLUGIN_NOT_CALLED) != 0, SAMPLE_DESYNC),
         (request.result & RESULT_FACTS_PENDING != 0, SAMPLE_FACTS_PENDING),
         (probed, SAMPLE_NO_PLUGINS),
     ] {

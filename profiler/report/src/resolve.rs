@@ -9,7 +9,7 @@ use uunwind_core::walk::EMBEDDER;
 use uunwind_language::{Language, Place};
 use uunwind_recording::objects::{file_address, lookup_address, ObjectMap};
 use uunwind_recording::{Call, JitCode, JitPlace, Name, Recording, Sample, Symbol, Symbols};
-use uunwind_ring::record::SAMPLE_FACTS_PENDING;
+use uunwind_ring::record::{SAMPLE_DESYNC, SAMPLE_FACTS_PENDING};
 use uunwind_symbolize::calls::jumped;
 use uunwind_symbolize::{own_path, symbolize};
 
@@ -244,10 +244,10 @@ pub fn function_of(name: &Name) -> String {
     format!("function <{file}:{}>", name.first_line)
 }
 
-/// Whether the stack of a sample is whole. A walk that came to the end of the stack through a file that was not
-/// analysed yet does not say so: functions of an interpreter may be missing.
+/// Whether the stack of a sample is whole. A walk that came to the end of the stack does not say so where a file was not
+/// analysed yet, or where a plugin's frames are missing or doubtful: callers may be missing.
 pub fn is_complete(sample: &Sample) -> bool {
-    sample.reason().is_some_and(StopReason::is_complete) && sample.flags & SAMPLE_FACTS_PENDING == 0
+    sample.reason().is_some_and(StopReason::is_complete) && sample.flags & (SAMPLE_FACTS_PENDING | SAMPLE_DESYNC) == 0
 }
 
 /// Text of a stop reason, including one that this version does not define.

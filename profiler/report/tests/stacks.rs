@@ -12,7 +12,9 @@ use uunwind_recording::languages::complete;
 use uunwind_recording::{Name, Node, Object, Process, Recording, Sample, Start, Symbol, Symbols, Thread, KERNEL};
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
-use uunwind_ring::record::{SAMPLE_APART, SAMPLE_BLOCKED, SAMPLE_FACTS_PENDING, SAMPLE_LATE};
+use uunwind_ring::record::{
+    SAMPLE_APART, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS,
+};
 
 /// Objects by their number: object n is loaded at `n << 16` and covers `n << 16 .. (n + 1) << 16`.
 const OBJECTS: [&str; 5] = [
@@ -204,6 +206,25 @@ fn stacks_through_files_that_were_not_analysed_are_not_called_complete() {
     b.sample(&stack(), StopReason::Fault, SAMPLE_FACTS_PENDING, 1);
     let line = "4: 1 complete (25.0 %), 1 not known yet, 1 ended by frame pointers, 1 failed";
     assert!(summary(&b).contains(line) && summary(&b).contains("3 through files"), "{}", summary(&b));
+}
+
+/// Callers may be missing, too, where a plugin has said so, or was not called. One that nothing has claimed code for
+/// misses nothing.
+#[test]
+fn stacks_that_may_lack_frames_of_a_language_are_not_called_complete() {
+    let mut b = Builder::new();
+    let stack = || vec![Native(1, "_PyEval_Vector"), Native(0, "main")];
+    for flags in [0, SAMPLE_NO_PLUGINS, SAMPLE_DESYNC, SAMPLE_DESYNC | SAMPLE_NO_PLUGINS] {
+        b.sample(&stack(), StopReason::Complete, flags, 1);
+    }
+    b.sample(&stack(), StopReason::Complete, SAMPLE_DESYNC | SAMPLE_FACTS_PENDING, 1);
+    b.sample(&stack(), StopReason::Doubtful, SAMPLE_DESYNC, 1);
+    b.sample(&stack(), StopReason::FramePointerEnd, SAMPLE_DESYNC, 1);
+    let said = summary(&b);
+    let line = "7: 2 complete (28.6 %), 1 not known yet, 1 ended by frame pointers, 3 doubtful";
+    assert!(said.contains(line), "{said}");
+    assert!(said.contains("5 with interpreter frames missing or doubtful"), "{said}");
+    assert!(said.contains("2 walked without plugins"), "{said}");
 }
 
 /// What the kernel samples in uu's handler is uu's cost: it is shown on the thread's root, and no function of the

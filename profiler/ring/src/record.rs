@@ -73,7 +73,8 @@ pub const SAMPLE_LATE: u8 = 16;
 pub const SAMPLE_APART: u8 = 128;
 /// Flag of a sample: an interpreter's facts had not arrived, so its frames are missing.
 pub const SAMPLE_FACTS_PENDING: u8 = 2;
-/// Flag of a sample: a plugin reported that semantic frames are missing or doubtful.
+/// Flag of a sample: semantic frames are missing or doubtful, as a plugin reported, or because one that claims code of
+/// the stack was not called.
 pub const SAMPLE_DESYNC: u8 = 4;
 /// Flag of a sample: reads were probed instead of guarded, and plugins were left out (SEGV blocked, or a small
 /// alternate stack).

@@ -13,6 +13,7 @@ const SOURCES: [(&str, &str); 2] = [
         "
 #include \"shared.h\"
 extern double other(double, struct shared *);
+extern double elsewhere(double);
 static inline __attribute__((always_inline)) double innermost(double x) {
     for (int i = 0; i < 10; i++)
         x = x * 1.5 + i;
@@ -24,7 +25,7 @@ static inline __attribute__((always_inline)) double middle(double x) {
     return innermost(-x);
 }
 __attribute__((noinline)) double outermost(double x, struct shared *s) {
-    return middle(x) * middle(x + 2) + s->a;
+    return middle(x) * middle(x + 2) + elsewhere(s->a);
 }
 int main(int argc, char **argv) {
     struct shared s = {argc, argc + 1, {argc, argc}};
@@ -36,6 +37,9 @@ int main(int argc, char **argv) {
         "b.c",
         "
 #include \"shared.h\"
+double elsewhere(double x) {
+    return x > 7 ? x * 1.25 : x * x;
+}
 static inline __attribute__((always_inline)) double twice(double x, struct shared *s) {
     s->a += x;
     return x * s->b;
@@ -71,13 +75,18 @@ const fn clang(name: &'static str, options: &'static str, then: &'static str) ->
 /// Moves the debug information into another file, which is found by its link.
 const SEPARATE: &str = "objcopy --only-keep-debug a a.debug; strip a; objcopy --add-gnu-debuglink=a.debug a";
 
-/// Packs the split units of clang: LLVM 14's tool does not end on GCC's version 5, nor is there another one for these.
+/// Packs split units by LLVM's tool. Of GCC's version 5 it does not end on many (up to LLVM 19), and binutils' dwp does
+/// not read that version.
 const PACK: &str = "timeout 20 LLVM-DWP -e a -o a.dwp || exit 77; rm ./*.dwo";
 
 /// The same of GCC's version 4, by binutils' tool.
 const PACK_4: &str = "command -v dwp >/dev/null || exit 77; dwp -e a -o a.dwp; rm ./*.dwo";
 const PACK_ZSTD: &str = "command -v dwp >/dev/null || exit 77; dwp -e a -o a.dwp; rm ./*.dwo; \
                          objcopy --compress-debug-sections=zstd a.dwp";
+
+/// Link-time optimization, which inlines functions of one unit into another one.
+const LTO: &str = "-flto -fuse-ld=lld";
+const LTO_SPLIT: &str = "-flto -fuse-ld=lld -gsplit-dwarf -Wl,--plugin-opt=dwo_dir=dwo";
 
 /// Moves what two programs share into a third file.
 const SHARE: &str = "command -v dwz >/dev/null || exit 77; cp a b; dwz -m common.dwz a b; \
@@ -116,6 +125,7 @@ const FORMS: &[Form] = &[
     gcc("split, separate", "-gsplit-dwarf", SEPARATE),
     gcc("packed by dwp, version 4", "-gdwarf-4 -gsplit-dwarf", PACK_4),
     gcc("packed, zstd", "-gdwarf-4 -gsplit-dwarf", PACK_ZSTD),
+    gcc("packed by llvm-dwp, version 5", "-gsplit-dwarf", PACK),
     clang("clang, split, version 5", "-gsplit-dwarf", ""),
     clang("clang, split, version 4", "-gdwarf-4 -gsplit-dwarf", ""),
     clang("clang, split, type units", "-gsplit-dwarf -fdebug-types-section", ""),
@@ -124,6 +134,8 @@ const FORMS: &[Form] = &[
     clang("clang, packed by llvm-dwp, version 4", "-gdwarf-4 -gsplit-dwarf", PACK),
     clang("clang, packed, type units", "-gsplit-dwarf -fdebug-types-section", PACK),
     clang(".debug_names", "-glldb -gpubnames", ""),
+    clang("clang, link-time optimization", LTO, ""),
+    clang("clang, split, link-time optimization", LTO_SPLIT, "ls dwo/*.dwo"),
 ];
 
 /// A tool under its own name, or Debian's with a version.
@@ -232,8 +244,14 @@ fn build(form: &Form, folder: &Path) -> Option<(Vec<u64>, Vec<Vec<Place>>)> {
         then = then.replace("LLVM-DWP", &dwp);
     }
     then = then.replace("CLANG", &compiler);
-    let common = "-O2 -fno-ipa-icf";
-    let common = if form.compiler == "gcc" { common } else { "-O2" };
+    let mut common = if form.compiler == "gcc" { "-O2 -fno-ipa-icf" } else { "-O2" }.to_owned();
+    if form.options.contains(LTO) {
+        if tool("ld.lld").is_none() {
+            missing("ld.lld");
+            return None;
+        }
+        common = format!("{common} {LTO}");
+    }
     // The version of line tables and frames is the same, and so is the code.
     run(folder, &format!("{compiler} {common} -g -o plain a.c b.c"));
     let out = if form.options.contains(" -c") { "" } else { "-o a" };

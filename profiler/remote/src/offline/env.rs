@@ -12,7 +12,7 @@ use uunwind_core::regs::SP;
 use uunwind_core::rule::{Packed, Rule, BY_FRAME_POINTER};
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{Env, Names, Replay};
+use uunwind_core::walk::{Delivery, Env, Names, Replay};
 use uunwind_live::env::by_frame_pointer;
 use uunwind_live::skipped::{Place, Surroundings};
 use uunwind_ring::copy::CALLED;
@@ -131,6 +131,13 @@ impl Env for Offline<'_> {
             Found::Mapped(object) => object.function_at(address, reader),
             Found::Missing | Found::Nothing => None,
         }
+    }
+
+    fn deliver(&mut self, to: Delivery, cursor: &mut Cursor, reader: &mut Reader<'_>) -> bool {
+        let missed = self.space.missed.get();
+        let found = uunwind_sources::deliver(to, cursor, reader);
+        self.space.missed.set(missed);
+        found
     }
 }
 

@@ -165,10 +165,15 @@ impl Contexts {
 /// Where a context's frame has saved a register; `None`: nowhere.
 fn place(context: u64, register: u8, reader: &mut Reader<'_>) -> Option<u64> {
     let register = u64::from(register);
-    if reader.u8(context.wrapping_add(BY_VALUE + register)).is_some_and(|is_value| is_value != 0) {
-        return None;
-    }
-    reader.word(context.wrapping_add(8 * register))
+    let is_value = reader.u8(context.wrapping_add(BY_VALUE + register));
+    let place = reader.word(context.wrapping_add(8 * register))?;
+    let is_place = match is_value {
+        Some(is_value) => is_value == 0,
+        // Copies of stacks have addresses only. The frames that saved the register lie between the context and its CFA;
+        // the register's own value, if it is a stack address, leads into a frame that is still there, above that.
+        None => reader.word(context.wrapping_add(CFA)).is_some_and(|cfa| (context..cfa).contains(&place)),
+    };
+    is_place.then_some(place)
 }
 
 #[cfg(test)]
@@ -220,14 +225,21 @@ mod tests {
         }
 
         fn callers(&self) -> [Option<Cursor>; 2] {
+            self.callers_with(|_| true)
+        }
+
+        /// As [`Stack::callers`], where only these words are there.
+        fn callers_with(&self, is_there: impl Fn(u64) -> bool) -> [Option<Cursor>; 2] {
             let mut code = [0x90; 0x40];
             // call *%rax
             for returns in [THROWS, CALLS] {
                 let at = (returns - CODE) as usize;
                 code[at - 2..at].copy_from_slice(&[0xff, 0xd0]);
             }
-            let bytes: Vec<u8> = self.0.iter().flat_map(|word| word.to_le_bytes()).collect();
-            let regions = [Region { address: CODE, bytes: &code }, Region { address: SP, bytes: &bytes }];
+            let words: Vec<[u8; 8]> = self.0.iter().map(|word| word.to_le_bytes()).collect();
+            let there = words.iter().enumerate().filter(|(_, word)| is_there(u64::from_le_bytes(**word)));
+            let stack = there.map(|(index, word)| Region { address: SP + 8 * index as u64, bytes: word });
+            let regions: Vec<Region<'_>> = [Region { address: CODE, bytes: &code }].into_iter().chain(stack).collect();
             [Delivery::Thrower, Delivery::Target].map(|to| {
                 let mut cursor = Cursor { regs: Regs::new(CODE + 1, SP, FRAME - 16), exact: true };
                 deliver(to, &mut cursor, &mut Reader::recorded(&regions)).then_some(cursor)
@@ -259,6 +271,33 @@ mod tests {
         stack.put(CATCHES - 8, HANDLER);
         let [thrower, target] = stack.callers();
         assert_eq!((of(thrower), of(target)), (None, catches));
+    }
+
+    /// A copy has addresses of code and of the stack, and nothing else.
+    #[test]
+    fn a_copy_of_the_stack_suffices() {
+        let is_kept = |word| (CODE..CODE + 0x40).contains(&word) || (SP..SP + 0x1000).contains(&word);
+        let mut stack = Stack::new();
+        // Two registers have addresses, which is what walks need of them.
+        stack.put(FRAME - 16, CATCHES + 0x80);
+        stack.put(FRAME - 16 - 8, CODE + 1);
+        let saved = [None, Some(CATCHES + 0x80), None, None, None, Some(CODE + 1)];
+        let catches = Some((CALLS, CATCHES, saved));
+        let [first, second] = stack.callers_with(is_kept);
+        assert_eq!((of(first), of(second)), (Some((THROWS, FRAME, saved)), catches));
+        // What is the same at both places may have been copied already; a word that is left out is another one.
+        stack.put(TARGET + 8 * 6, CATCHES - 0x28);
+        assert_eq!(of(stack.callers_with(is_kept)[0]), Some((THROWS, FRAME, saved)));
+        stack.put(CATCHES - 0x28, CATCHES + 0x80);
+        let unknown = [None, None, None, None, None, Some(CODE + 1)];
+        assert_eq!(of(stack.callers_with(is_kept)[0]), Some((THROWS, FRAME, unknown)));
+        // A value in the context itself, which a copy does not mark as such: it is no place.
+        stack.put(TARGET + 8 * 6, CATCHES + 0x40);
+        stack.put(CATCHES + 0x40, CATCHES + 0x100);
+        stack.put(TARGET + BY_VALUE, 1 << 48);
+        let [_, second] = stack.callers_with(is_kept);
+        assert_eq!(of(second), Some((CALLS, CATCHES, unknown)));
+        assert_eq!(of(stack.callers()[1]).map(|(.., saved)| saved[1]), Some(None));
     }
 
     #[test]

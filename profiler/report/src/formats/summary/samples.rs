@@ -27,7 +27,8 @@ pub fn render(recording: &Recording, profile: &Profile, out: &mut String) {
         total += 1;
         match sample.reason() {
             _ if is_complete(sample) => complete += 1,
-            Some(r) if r.is_complete() => unknown += 1,
+            Some(r) if r.is_complete() && sample.flags & SAMPLE_FACTS_PENDING != 0 => unknown += 1,
+            Some(r) if r.is_complete() => doubtful += 1,
             Some(StopReason::FramePointerEnd) => by_fp += 1,
             Some(StopReason::Doubtful) => doubtful += 1,
             _ if sample.flags & SAMPLE_APART != 0 && is_in_uu(recording, sample) => own.push(sample),
