@@ -25,16 +25,16 @@
 pub mod cache;
 pub mod call_site;
 pub mod cursor;
-pub mod due;
+pub mod setup_wakeup;
 pub mod errno;
-pub mod few;
+pub mod array_vec;
 pub mod frame;
 pub mod headers;
 pub mod library;
 pub mod loaded;
 pub mod loads;
 pub mod memory;
-pub mod numbered;
+pub mod wire_enum;
 pub mod object_key;
 pub mod objects;
 #[cfg(all(panic = "abort", not(test)))]

@@ -5,7 +5,7 @@
 //! [`Client`] to each walk. Both check `size` and `build`.
 
 use crate::cache::last_walk::LastWalk;
-use crate::due::Due;
+use crate::setup_wakeup::Due;
 use crate::objects::Object;
 use crate::plugin::{Description, Entry};
 use core::ffi::c_void;

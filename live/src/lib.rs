@@ -9,7 +9,7 @@
 //! tables           rule tables: from the recorder, or from uu_setup
 //! plugin_rule      rules that a plugin gives for its own code
 //! in_window        frames in code that was registered at run time; window_rule, window_functions: their rules and names
-//! unowned          which plugins are asked about code that no object covers; not_code: addresses that are no code at all
+//! unowned          which plugins are asked about code that no object covers; fallback_rule: addresses that are no code at all
 //! prologue         functions with a frame pointer, before they have set it up; at_return: functions at their return
 //! built_by_caller  frames that the caller sets up for its callee (SBCL)
 //! skipped          callers that a frame pointer would skip, by the words of the stack that it passes by
@@ -26,17 +26,17 @@
 
 pub mod at_return;
 pub mod built_by_caller;
-pub mod current;
+pub mod current_object;
 pub mod embedder;
 pub mod env;
 pub mod in_window;
-pub mod met;
-pub mod not_code;
+pub mod replay_dependencies;
+pub mod fallback_rule;
 pub mod own_stack;
 pub mod plugin_rule;
 pub mod prologue;
 pub mod runtime_locks;
-pub mod salts;
+pub mod short_rule_keys;
 pub mod skipped;
 pub mod state;
 pub mod step_caches;

@@ -2,7 +2,7 @@
 //! functions can still be named when the files are gone.
 
 use crate::analyst::{Analyst, Finding};
-use crate::claims::Claims;
+use crate::plugin_assignment::Claims;
 use crate::facts::FactsPublisher;
 use crate::lines;
 use crate::listener::{Listener, Waker};

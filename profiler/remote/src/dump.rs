@@ -8,8 +8,8 @@ use crate::names::Names;
 use crate::objects::Objects;
 use crate::plugins::Plugins;
 use crate::refusal::{check, refused, DumpError};
-use crate::take;
-use crate::waits::{doing, Doing, Registers};
+use crate::stop_and_walk;
+use crate::doing::{doing, Doing, Registers};
 use crate::walks::{Walked, Walks};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -74,7 +74,7 @@ pub fn dump(pid: u32, plugins: &mut Plugins, cache: &Cache, namer: &[OsString]) 
         // A thread of its own: the kernel lets go what it could not stop in time when that thread ends.
         let (objects, plugins) = (&objects, &*plugins);
         let last = round == ROUNDS;
-        let run = || std::thread::scope(|scope| scope.spawn(|| take::take(pid, objects, plugins, last)).join());
+        let run = || std::thread::scope(|scope| scope.spawn(|| stop_and_walk::take(pid, objects, plugins, last)).join());
         taken = run()
             .map_err(|_| unreadable(io::Error::other("the walk has panicked")))?
             .map_err(|error| refused(pid, error))?;

@@ -2,7 +2,7 @@
 
 use crate::core_file::CoreError;
 use crate::threads::tids;
-use crate::waits;
+use crate::doing;
 use object::elf;
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -73,7 +73,7 @@ pub fn check(pid: u32) -> Result<(), DumpError> {
         return Err(DumpError::Thread(pid, process));
     }
     if flags(pid) & KERNEL_THREAD != 0 {
-        return Err(DumpError::Kernel(pid, waits::name(pid, pid)));
+        return Err(DumpError::Kernel(pid, doing::name(pid, pid)));
     }
     // In the folder of another thread if only the main thread has ended.
     if field(pid, "State").is_some_and(|state| state.starts_with('Z')) {
@@ -87,7 +87,7 @@ pub fn check(pid: u32) -> Result<(), DumpError> {
         Some(thread) if thread != 0 => {
             // One of the tracer's threads.
             let tracer = number(thread, "Tgid").unwrap_or(thread);
-            Err(DumpError::Traced { pid, tracer, name: waits::name(tracer, tracer) })
+            Err(DumpError::Traced { pid, tracer, name: doing::name(tracer, tracer) })
         }
         _ => Ok(()),
     }

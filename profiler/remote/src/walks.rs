@@ -7,7 +7,7 @@ use crate::names::Names;
 use crate::objects::Objects;
 use crate::plugins::Plugins;
 use crate::registered::{Losses, Registered};
-use crate::waits::Registers;
+use crate::doing::Registers;
 use std::collections::HashMap;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::semantic_word;

@@ -5,8 +5,8 @@
 pub const NEUTRAL: &[&str] = &[
     "core/",
     "live/",
-    "plugins/analyse/src/lib.rs",
-    "plugins/language/",
+    "setup/analyse/src/lib.rs",
+    "setup/language/",
     "profiler/recording/",
     "profiler/report/src/",
 ];

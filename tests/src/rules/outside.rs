@@ -14,8 +14,8 @@ const ROOMS: [&str; 9] = [
     "python-unwinder/analyse/src/",
 ];
 /// The place for each kind.
-const CLOCK: &str = "plugins/clock/";
-const PROCESS: &str = "plugins/elf/src/process.rs";
+const CLOCK: &str = "setup/clock/";
+const PROCESS: &str = "setup/elf/src/process.rs";
 
 /// What reads the standard library's clock, or waits by it.
 const CLOCKS: [&str; 4] = ["SystemTime", "thread::sleep", "park_timeout", "Condvar"];
