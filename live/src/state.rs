@@ -6,10 +6,10 @@ use uunwind_core::cache::first::FirstRules;
 use uunwind_core::cache::met::Met;
 use uunwind_core::cache::rules::PcCache;
 use uunwind_core::cache::short::ShortRules;
-use uunwind_core::setup_wakeup::Due;
 use uunwind_core::objects::Objects;
 use uunwind_core::plugin::installed::Installed;
 use uunwind_core::registry::Registry;
+use uunwind_core::setup_wakeup::Due;
 use uunwind_core::slots::Slots;
 use uunwind_core::walk::PLUGIN_INDICES;
 

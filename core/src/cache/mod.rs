@@ -35,13 +35,13 @@
 //!
 //! `short` and `steps` serve plain frames and exist for x86-64; on other CPUs their lookups miss.
 
-pub mod read_memo;
 pub mod first;
 pub mod last_walk;
 pub mod met;
+pub mod query;
+pub mod read_memo;
+pub mod rules;
 #[cfg_attr(not(target_arch = "x86_64"), path = "unsupported/mod.rs")]
 mod x86_64;
-pub mod query;
-pub mod rules;
 
 pub use x86_64::{short, steps};

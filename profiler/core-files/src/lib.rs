@@ -1,4 +1,5 @@
-//! Core files: a process's memory and its threads' registers, as the kernel or gdb wrote them
+//! Core files: a process's memory and its threads' registers, as the kernel or gdb wrote them, and the stacks of the
+//! threads (report room)
 //! ([core(5)](https://man7.org/linux/man-pages/man5/core.5.html),
 //! [elfcore.h](https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/elfcore.h)).
 //!
@@ -8,12 +9,19 @@
 //! ```text
 //! notes      threads, signal, mapped files
 //! search     finds the files that were mapped, by their build-ids
+//! memory     the process's memory: the core file's, and what it lacks from the files
 //! objects    what was mapped, with rule tables and facts
+//! dump       the stacks of all threads, as a recording
 //! ```
 
+mod dump;
+mod memory;
 pub mod notes;
 pub mod objects;
 pub mod search;
+
+pub use dump::dump_core;
+pub use search::Search;
 
 use notes::Notes;
 use object::elf;

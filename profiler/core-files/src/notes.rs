@@ -4,13 +4,11 @@
 //! another order.
 
 use super::{CoreFile, ProgramHeader};
-use uunwind_remote::threads::THREADS;
-use uunwind_remote::doing::Registers;
 use object::elf;
 use object::LittleEndian;
 use std::collections::HashSet;
-use std::fmt;
-use uunwind_recording::signal_name;
+use uunwind_remote::doing::{Registers, Signal};
+use uunwind_remote::threads::THREADS;
 
 /// At most this number of notes is looked at.
 const NOTES: u32 = 1 << 20;
@@ -52,19 +50,6 @@ pub struct MappedFile {
     pub offset: u64,
     /// Path of the file in the process's root, with ` (deleted)` after it where the file had no name any more.
     pub name: Vec<u8>,
-}
-
-/// The signal for which a core was written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Signal {
-    /// Its number.
-    pub number: i32,
-    /// `si_code`; above 0: the kernel sent it.
-    pub code: i32,
-    /// For SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGTRAP of the kernel: the address that it is about.
-    pub address: Option<u64>,
-    /// The process that sent it, where one did.
-    pub sender: Option<u32>,
 }
 
 /// What the notes say.
@@ -261,15 +246,4 @@ fn int(bytes: &[u8], at: usize) -> i32 {
 
 fn until_nul(bytes: Option<&[u8]>) -> Vec<u8> {
     bytes.unwrap_or_default().iter().copied().take_while(|byte| *byte != 0).collect()
-}
-
-impl fmt::Display for Signal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&signal_name(self.number))?;
-        match (self.address, self.sender) {
-            (Some(address), _) => write!(f, " at address {address:#x}"),
-            (None, Some(sender)) => write!(f, " from process {sender}"),
-            (None, None) => Ok(()),
-        }
-    }
 }

@@ -3,9 +3,7 @@
 
 use super::search::{Identity, Search};
 use super::{notes::MappedFile, CoreFile};
-use uunwind_remote::memory::{Backing, Memory};
-use uunwind_remote::objects::{path_of, Mapped, Objects, LIMIT, VDSO};
-use uunwind_remote::plugins::Plugins;
+use crate::memory::{of_core, Backing};
 use object::elf;
 use std::collections::HashSet;
 use std::path::Path;
@@ -13,6 +11,9 @@ use std::sync::Arc;
 use uunwind_core::span::Span;
 use uunwind_elf::mapped::{object_at, unknown_at, Part};
 use uunwind_elf::Image;
+use uunwind_remote::memory::Memory;
+use uunwind_remote::objects::{path_of, Mapped, Objects, LIMIT, VDSO};
+use uunwind_remote::plugins::Plugins;
 use uunwind_tables_build::Cache;
 
 /// At most this number of an object's first bytes is read from the core file: its headers and its build-id.
@@ -24,7 +25,7 @@ const PAGE: u64 = 4096;
 /// The objects, and what the core file lacks of their read-only parts.
 pub fn prepare(core: &Arc<CoreFile>, search: &Search, cache: &Cache, plugins: &mut Plugins) -> (Objects, Vec<Backing>) {
     let (mut objects, mut backings) = (Objects::default(), Vec::new());
-    let memory = Memory::of_core(core, Vec::new());
+    let memory = of_core(core, Vec::new());
     // A file that is mapped twice begins twice.
     let mut is_used = false;
     // Those that are in an object.

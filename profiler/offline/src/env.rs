@@ -2,7 +2,6 @@
 
 use super::copy::{Copy, Word};
 use super::files::{Files, Found};
-use uunwind_remote::env::{in_object, place_in};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::rc::Rc;
@@ -15,6 +14,7 @@ use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Env, Names, Replay};
 use uunwind_live::env::by_frame_pointer;
 use uunwind_live::skipped::{Place, Surroundings};
+use uunwind_remote::env::{in_object, place_in};
 use uunwind_ring::copy::CALLED;
 
 /// What a walk reads.

@@ -1,10 +1,6 @@
 //! The files of a recording's objects, opened when a walk first meets them, and where each was mapped at a time.
 
-use super::called;
-use uunwind_core_files::objects::code;
-use uunwind_core_files::search::{check, Identity, Search};
-use uunwind_remote::objects::{bias, Mapped, VDSO};
-use uunwind_remote::plugins::Plugins;
+use crate::called;
 use object::elf;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,9 +9,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use uunwind_core::span::Span;
+use uunwind_core_files::objects::code;
+use uunwind_core_files::search::{check, Identity, Search};
 use uunwind_elf::{maps, Image};
 use uunwind_loader::FoundPlugins;
 use uunwind_recording::Object;
+use uunwind_remote::objects::{bias, Mapped, VDSO};
+use uunwind_remote::plugins::Plugins;
 use uunwind_tables_build::Cache;
 
 /// Bytes of a page of a file, and the limit of the pages that are kept (64 MiB).

@@ -1,5 +1,5 @@
 //! The walks of stacks that were recorded as copies: the same loop as elsewhere, with the copy as memory, and the files
-//! of the recording's objects as code and unwind data.
+//! of the recording's objects as code and unwind data (report room).
 //!
 //! ```text
 //! copy       the words of one copy, decoded
@@ -14,7 +14,6 @@ mod copy;
 mod env;
 mod files;
 
-use uunwind_core_files::search::Search;
 use copy::Copy;
 use env::{Offline, Space};
 use files::Files;
@@ -25,6 +24,7 @@ use uunwind_core::frame::{frames, Frame};
 use uunwind_core::regs::Regs;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{walk as walk_stack, Setting, DEEP_WORDS};
+use uunwind_core_files::search::Search;
 use uunwind_recorder::stacks::Stacks;
 use uunwind_recording::{Node, Object, Of, Recording, Sample, StackCopy};
 use uunwind_symbolize::hex;

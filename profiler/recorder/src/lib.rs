@@ -27,7 +27,6 @@
 mod analyst;
 pub mod block_owners;
 pub mod child;
-mod plugin_assignment;
 pub mod code_maps;
 pub mod config;
 pub mod drain;
@@ -44,6 +43,7 @@ mod map_files;
 pub mod naming;
 pub mod objects;
 pub mod output;
+mod plugin_assignment;
 pub mod recorder;
 pub mod records;
 pub mod rest;

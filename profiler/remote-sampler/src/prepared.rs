@@ -1,16 +1,16 @@
 //! What is known of a process before it is sampled; or why it cannot be.
 
-use uunwind_remote::dump::exe;
-use uunwind_remote::memory::Memory;
-use uunwind_remote::objects::{code_of, Code, Objects};
-use uunwind_remote::plugins::Plugins;
-use uunwind_remote::refusal::{is_gone, is_narrow, refused, DumpError};
 use crate::target::has_ended;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use uunwind_clock::Instant;
 use uunwind_elf::process;
 use uunwind_recorder::machine::Stat;
+use uunwind_remote::dump::exe;
+use uunwind_remote::memory::Memory;
+use uunwind_remote::objects::{code_of, Code, Objects};
+use uunwind_remote::plugins::Plugins;
+use uunwind_remote::refusal::{is_gone, is_narrow, refused, DumpError};
 use uunwind_tables_build::Cache;
 
 /// How long exec may take to make a new image.

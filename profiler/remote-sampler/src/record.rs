@@ -1,16 +1,10 @@
 //! A recording of a running process, from outside: nothing of uu enters it.
 
-use uunwind_remote::dump::{command, exe};
 use crate::followed::{parent_of, Parent, Unseen};
-use uunwind_remote::objects::Objects;
 use crate::open_files;
-use uunwind_remote::plugins::Plugins;
 use crate::prepared::{prepare, Prepared, Unprepared};
-use uunwind_remote::refusal::{check, is_gone, DumpError};
 use crate::sampler::{Pause, Sampler, Tally, CHILDREN};
 use crate::target::Target;
-use uunwind_remote::threads::{children, tids};
-use uunwind_remote::doing;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -29,6 +23,12 @@ use uunwind_recorder::output::{default_name, settle, OutputFile};
 use uunwind_recorder::snapshot::{Made, Now, Snapshots};
 use uunwind_recorder::{lines, machine, Outcome};
 use uunwind_recording::{End, EndCause, Object, Process, Recording, Settings, Writer, FROM_OUTSIDE, NOT_RECORDED};
+use uunwind_remote::doing;
+use uunwind_remote::dump::{command, exe};
+use uunwind_remote::objects::Objects;
+use uunwind_remote::plugins::Plugins;
+use uunwind_remote::refusal::{check, is_gone, DumpError};
+use uunwind_remote::threads::{children, tids};
 use uunwind_tables_build::Cache;
 
 /// At most this number of files is kept open, so that their functions can be named after the process has ended.

@@ -11,18 +11,8 @@ mod accounts;
 mod look;
 mod names;
 
-use uunwind_remote::clocks::Clockless;
 use crate::followed::Known;
-use uunwind_remote::memory::Memory;
-use uunwind_remote::names::Names;
-use uunwind_remote::objects::Objects;
-use uunwind_remote::plugins::Plugins;
-use uunwind_waits::wait_intervals::Singles;
-use uunwind_waits::stops::Stops;
 use crate::target::{is_ready, Target};
-use uunwind_remote::threads::{self, children};
-use uunwind_waits::waiting;
-use uunwind_remote::walks::Walks;
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +22,16 @@ use uunwind_recorder::machine::{self, Stat};
 use uunwind_recorder::snapshot::Snapshots;
 use uunwind_recorder::stacks::Stacks;
 use uunwind_recording::{EndCause, Writer};
+use uunwind_remote::clocks::Clockless;
+use uunwind_remote::memory::Memory;
+use uunwind_remote::names::Names;
+use uunwind_remote::objects::Objects;
+use uunwind_remote::plugins::Plugins;
+use uunwind_remote::threads::{self, children};
+use uunwind_remote::walks::Walks;
+use uunwind_waits::stops::Stops;
+use uunwind_waits::wait_intervals::Singles;
+use uunwind_waits::waiting;
 
 /// Longest wait before it is seen that uu is to end.
 const SLICE: Duration = Duration::from_millis(100);

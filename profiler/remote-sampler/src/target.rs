@@ -1,16 +1,7 @@
 //! A process that is sampled from outside, with its threads.
 
-use uunwind_remote::clocks::Clock;
 use crate::followed::Usage;
-use uunwind_remote::language_names::LanguageNames;
-use uunwind_remote::names::Names;
-use uunwind_remote::objects::{Code, Objects};
 use crate::prepared::Prepared;
-use uunwind_remote::refusal::is_gone;
-use uunwind_waits::wait_intervals::Single;
-use uunwind_remote::threads::tids;
-use uunwind_waits::waiting::Waiting;
-use uunwind_remote::walks::Walked;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -18,7 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use uunwind_clock::Instant;
 use uunwind_recorder::machine::{self, Stat};
+use uunwind_remote::clocks::Clock;
+use uunwind_remote::language_names::LanguageNames;
+use uunwind_remote::names::Names;
+use uunwind_remote::objects::{Code, Objects};
+use uunwind_remote::refusal::is_gone;
+use uunwind_remote::threads::tids;
+use uunwind_remote::walks::Walked;
 use uunwind_ring::record::SampleKind;
+use uunwind_waits::wait_intervals::Single;
+use uunwind_waits::waiting::Waiting;
 
 /// A process that is sampled.
 pub struct Target {

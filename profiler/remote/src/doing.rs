@@ -1,7 +1,9 @@
 //! What a thread waits for, and the repair of the system call that a stop has interrupted.
 
+use std::fmt;
 use std::fs;
 use syscalls::Sysno;
+use uunwind_recording::signal_name;
 
 /// Registers of a stopped thread, as `PTRACE_GETREGSET` with `NT_PRSTATUS` returns them
 /// (<https://github.com/torvalds/linux/blob/v6.1/arch/x86/include/uapi/asm/ptrace.h>).
@@ -24,6 +26,30 @@ pub enum Doing {
     Stopped,
     /// It was dealing with this signal: the core file was written for it.
     Signal(i32),
+}
+
+/// The signal for which a core was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signal {
+    /// Its number.
+    pub number: i32,
+    /// `si_code`; above 0: the kernel sent it.
+    pub code: i32,
+    /// For SIGSEGV, SIGBUS, SIGILL, SIGFPE and SIGTRAP of the kernel: the address that it is about.
+    pub address: Option<u64>,
+    /// The process that sent it, where one did.
+    pub sender: Option<u32>,
+}
+
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&signal_name(self.number))?;
+        match (self.address, self.sender) {
+            (Some(address), _) => write!(f, " at address {address:#x}"),
+            (None, Some(sender)) => write!(f, " from process {sender}"),
+            (None, None) => Ok(()),
+        }
+    }
 }
 
 /// What a thread is doing, by the registers of its stop. A thread that a stop has woken in a system call has `orig_rax`

@@ -19,7 +19,7 @@ use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Claimed, Delivery, Env, Look, Replay};
 use uunwind_live::runtime_locks::{self, Sampled};
 use uunwind_live::skipped::{Place, Surroundings};
-use uunwind_live::{in_window, fallback_rule, plugin_rule};
+use uunwind_live::{fallback_rule, in_window, plugin_rule};
 
 /// Compilers align functions to a multiple of this many bytes.
 const FUNCTION_ALIGNMENT: u64 = 16;

@@ -1,8 +1,7 @@
 //! Why a process cannot be looked at: what decides, and the remedy.
 
-use crate::core_file::CoreError;
-use crate::threads::tids;
 use crate::doing;
+use crate::threads::tids;
 use object::elf;
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -55,9 +54,6 @@ pub enum DumpError {
         /// What decides, and the remedy.
         why: String,
     },
-    /// The core file cannot be used.
-    #[error("{0}")]
-    Core(#[from] CoreError),
     /// Something else failed.
     #[error("process {0} cannot be read: {1}")]
     Unreadable(u32, io::Error),

@@ -7,6 +7,7 @@
 //! thrown away; what lies in a file that it may not write to need not be copied. If the walks still read something
 //! else, all is done again, with that; and in the end the process stands still as ever.
 
+use crate::doing::{self, doing, Doing, Registers};
 use crate::dump::{record, within, Taken, ThreadState};
 use crate::language_names::LanguageNames;
 use crate::memory::{Memory, AHEAD};
@@ -14,7 +15,6 @@ use crate::names::Names;
 use crate::objects::Objects;
 use crate::plugins::Plugins;
 use crate::threads::{self, Stopped};
-use crate::doing::{self, doing, Doing, Registers};
 use crate::walks::{Walked, Walks};
 use std::collections::BTreeSet;
 use std::io;

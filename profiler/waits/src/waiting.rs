@@ -11,16 +11,16 @@
 //! while it runs and has not slept since: it is on the way back into its call, which may take long, as in a poll(2) of
 //! many files.
 
-use uunwind_remote::clocks::{sleeps, Clock, Ran};
-use uunwind_remote::memory::Memory;
 use crate::stops::Stops;
-use uunwind_remote::threads::Stopped;
-use uunwind_remote::doing::{call_name, doing, number, Doing, Registers};
-use uunwind_remote::walks::{Walked, Walks};
 use std::sync::Arc;
 use std::time::Duration;
 use syscalls::Sysno;
 use uunwind_recorder::machine::{self, Stat};
+use uunwind_remote::clocks::{sleeps, Clock, Ran};
+use uunwind_remote::doing::{call_name, doing, number, Doing, Registers};
+use uunwind_remote::memory::Memory;
+use uunwind_remote::threads::Stopped;
+use uunwind_remote::walks::{Walked, Walks};
 
 /// Longest wait for a thread to stop, which on a loaded machine first needs a CPU for it. One that stops when nobody
 /// waits any more may end a call early: what a stop interrupts is repaired by the one who waits.
@@ -159,8 +159,9 @@ impl Stood {
 /// A stop of a thread, for its stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stop {
-    /// When it was about to be stopped, and was found to stand still (CLOCK_MONOTONIC, ns).
+    /// When it was about to be stopped (CLOCK_MONOTONIC, ns).
     pub from: u64,
+    /// When it was found to stand still (CLOCK_MONOTONIC, ns).
     pub stood: u64,
     /// It was in a system call, which it has entered again afterwards.
     pub in_call: bool,

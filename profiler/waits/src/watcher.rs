@@ -4,17 +4,8 @@
 //! What is due of a thread is the time in which it neither ran nor was ready to. It is taken to have passed where the
 //! thread is found waiting next.
 
-use uunwind_remote::clocks::{Clock, Ran};
-use uunwind_remote::memory::Memory;
-use uunwind_remote::names::Names;
-use uunwind_remote::objects::{code_of, Code, Objects};
-use uunwind_remote::plugins::Plugins;
-use uunwind_remote::registered::Losses;
 use crate::wait_intervals::{Single, Singles};
-use uunwind_remote::threads;
 use crate::waiting::{is_blocked, Found, Tally, Waiting};
-use uunwind_remote::doing;
-use uunwind_remote::walks::{Walked, Walks};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::Arc;
@@ -25,6 +16,15 @@ use uunwind_clock::Instant;
 use uunwind_recorder::machine;
 use uunwind_recorder::watch::{Seen, Watched};
 use uunwind_recording::Object;
+use uunwind_remote::clocks::{Clock, Ran};
+use uunwind_remote::doing;
+use uunwind_remote::memory::Memory;
+use uunwind_remote::names::Names;
+use uunwind_remote::objects::{code_of, Code, Objects};
+use uunwind_remote::plugins::Plugins;
+use uunwind_remote::registered::Losses;
+use uunwind_remote::threads;
+use uunwind_remote::walks::{Walked, Walks};
 use uunwind_tables_build::Cache;
 
 /// Looks take at most one of this many parts of a CPU.

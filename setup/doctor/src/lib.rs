@@ -23,9 +23,9 @@ pub mod eh_frame;
 mod expression;
 pub mod make;
 pub mod padding;
-pub mod unwind_row;
 pub mod rule_words;
 pub mod sframe;
+pub mod unwind_row;
 pub mod write;
 
 pub use binary::Binary;

@@ -6,12 +6,6 @@ use super::process::Process;
 use super::registrations::registered;
 use super::threads::Threads;
 use super::{Declined, Memories};
-use uunwind_remote_sampler::followed::{Known, Unseen};
-use uunwind_remote_sampler::open_files;
-use uunwind_remote_sampler::prepared::Image;
-use uunwind_remote::refusal::is_gone;
-use uunwind_remote::threads::{children, tids};
-use uunwind_remote::doing;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use uunwind_clock::Instant;
@@ -19,6 +13,12 @@ use uunwind_recorder::child;
 use uunwind_recorder::machine::{self, Stat};
 use uunwind_recorder::survey::share_memory;
 use uunwind_recording::EndCause;
+use uunwind_remote::doing;
+use uunwind_remote::refusal::is_gone;
+use uunwind_remote::threads::{children, tids};
+use uunwind_remote_sampler::followed::{Known, Unseen};
+use uunwind_remote_sampler::open_files;
+use uunwind_remote_sampler::prepared::Image;
 use uunwind_ring::layout::FORKED;
 
 /// At most this number of processes is sampled at a time.

@@ -5,8 +5,6 @@
 
 use super::process::Process;
 use super::{Declined, Injected, Memories, Settings};
-use uunwind_remote::dump::exe;
-use uunwind_remote_sampler::prepared::Image;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -16,6 +14,8 @@ use std::time::Duration;
 use uunwind_clock::Instant;
 use uunwind_recorder::facts::FactsPublisher;
 use uunwind_recorder::session::Session;
+use uunwind_remote::dump::exe;
+use uunwind_remote_sampler::prepared::Image;
 use uunwind_ring::FLAG_NO_CHILDREN;
 
 /// How long a sampler may fail to go into a program, which may just be being loaded.

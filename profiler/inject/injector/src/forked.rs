@@ -4,7 +4,6 @@
 use super::opened::{is_still, Opened};
 use super::preflight::Code;
 use super::{with_thread, PATIENCE};
-use uunwind_remote::threads::children;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use uunwind_clock::Instant;
 use uunwind_elf::process;
 use uunwind_recorder::machine;
 use uunwind_recorder::survey::share_memory;
+use uunwind_remote::threads::children;
 use uunwind_ring::injected::Region;
 
 /// The beginning of a process is known to a clock tick.
@@ -91,7 +91,6 @@ impl Files {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uunwind_remote::memory::Memory;
     use std::ffi::CString;
     use std::fs::File;
     use std::os::fd::{FromRawFd, OwnedFd};
@@ -100,6 +99,7 @@ mod tests {
     use std::process::{Command, Stdio};
     use uunwind_clock::Instant;
     use uunwind_elf::maps;
+    use uunwind_remote::memory::Memory;
 
     /// A program, and the children that it forks: all are killed at the end, also where a test fails.
     struct Group(std::process::Child);

@@ -4,12 +4,9 @@
 //! none stands in its code or has a frame there: its handler counts the threads inside, and calls nothing outside of
 //! its own code. Then nobody can get in any more, and it is unmapped.
 
-use super::remote_call::{Borrowed, Trouble};
 use super::preflight::Code;
+use super::remote_call::{Borrowed, Trouble};
 use super::{alone, lives, with_thread, Declined, SIGNAL};
-use uunwind_remote::memory::Memory;
-use uunwind_remote::refusal::is_gone;
-use uunwind_remote::threads::{tids, Stopped};
 use rustix::io::Errno;
 use std::io;
 use std::mem::offset_of;
@@ -18,6 +15,9 @@ use uunwind_clock::Instant;
 use uunwind_elf::maps::{self, Mapping};
 use uunwind_elf::process;
 use uunwind_recorder::machine::Stat;
+use uunwind_remote::memory::Memory;
+use uunwind_remote::refusal::is_gone;
+use uunwind_remote::threads::{tids, Stopped};
 use uunwind_ring::injected::{Control, Region, CONTROL_BYTES, MAGIC, NEW, OVER, REGIONS};
 
 /// Longest time in which a sampler is tried to be taken out.

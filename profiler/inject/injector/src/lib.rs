@@ -1,4 +1,4 @@
-//! A sampler is put into a running process, and taken out again.
+//! A sampler is put into a running process, and taken out again (report room).
 //!
 //! `uu` is the sampler's loader: it maps the object, applies its relocations, and calls its functions, all by a
 //! thread of the process that it borrows for a millisecond. The object imports nothing and makes system calls only,
@@ -6,14 +6,14 @@
 //! dynamic loader is called.
 //!
 //! ```text
-//! borrow         a thread makes system calls for us, and goes on where it was, whatever becomes of uu
-//! place          what is found out about the process before, and why it will not do
+//! remote_call    a thread makes system calls for us, and goes on where it was, whatever becomes of uu
+//! preflight      what is found out about the process before, and why it will not do
 //! process        a process, told apart from a later one with its id
 //! registrations  code that it has registered, which a sampler would not see
 //! image          the sampler's object
 //! opened         files that the process opens
 //! mapping        what is mapped for the sampler, here and there
-//! pass           files of uu's are passed to the process
+//! send_fds       files of uu's are passed to the process
 //! leave          the sampler is taken out, this uu's or one that an earlier uu has left
 //! threads        the process's threads get their timers
 //! forked         children that were forked while a sampler went in
@@ -25,7 +25,6 @@
 //! While it is there, a process has: a handler for SIGSTKFLT; a CPU timer for each thread; these mappings, which
 //! children do not inherit. No file stays open.
 
-mod remote_call;
 mod family;
 mod follow;
 mod forked;
@@ -33,24 +32,21 @@ mod image;
 mod leave;
 mod mapping;
 mod opened;
-mod send_fds;
 mod preflight;
 mod process;
 pub mod record;
 mod registrations;
+mod remote_call;
+mod send_fds;
 mod threads;
 
-use uunwind_remote::memory::Memory;
-use uunwind_remote_sampler::prepared::Image;
-use uunwind_remote::threads::tids;
-use uunwind_remote::doing::Registers;
-use remote_call::{Borrowed, Trouble, STACK};
 use forked::Files;
 use image::Sampler;
 use mapping::{control_in, map_all, Shared};
 use opened::{file_there, Opened};
 use preflight::Place;
 use process::Process;
+use remote_call::{Borrowed, Trouble, STACK};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -62,6 +58,10 @@ use uunwind_elf::maps::{self, Mapping};
 use uunwind_recorder::facts::FactsPublisher;
 use uunwind_recorder::machine::Stat;
 use uunwind_recorder::session::{memory_file, Session};
+use uunwind_remote::doing::Registers;
+use uunwind_remote::memory::Memory;
+use uunwind_remote::threads::tids;
+use uunwind_remote_sampler::prepared::Image;
 use uunwind_ring::injected::{
     self as ring, Region, Request, ALTERNATE_STACK, ARM, BATCH, BEGUN, FAILED_CALL, FORGET, SIGNAL_TAKEN,
 };

@@ -1,12 +1,11 @@
 //! What is mapped for a sampler: its control memory, here and in the process; there its object, the session and the
 //! facts.
 
-use super::remote_call::{Borrowed, Trouble};
 use super::image::{Part, Sampler};
 use super::opened::{is_still, Opened};
 use super::preflight::{self, Place};
+use super::remote_call::{Borrowed, Trouble};
 use super::Settings;
-use uunwind_remote_sampler::prepared::Image;
 use rustix::fs::{fcntl_add_seals, ftruncate, SealFlags};
 use std::fs::File;
 use std::io;
@@ -14,6 +13,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use uunwind_recorder::machine::Stat;
+use uunwind_remote_sampler::prepared::Image;
 use uunwind_ring::facts::PUBLISHED_BYTES;
 use uunwind_ring::injected::{Control, Region, Request, CONTROL_BYTES, MAGIC, VERSION};
 use uunwind_ring::layout::SESSION_BYTES;

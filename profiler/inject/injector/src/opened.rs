@@ -1,8 +1,8 @@
 //! Files that are open in a process: memfds that it makes for a sampler.
 
-use super::remote_call::{Borrowed, Trouble};
 use super::forked::Files;
 use super::process::Process;
+use super::remote_call::{Borrowed, Trouble};
 use rustix::fs::{fcntl_get_seals, fstat, SealFlags};
 use std::ffi::CStr;
 use std::io;

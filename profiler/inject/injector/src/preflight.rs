@@ -3,9 +3,6 @@
 
 use super::registrations::registered;
 use super::Declined;
-use uunwind_remote::memory::Memory;
-use uunwind_remote::threads::tids;
-use uunwind_remote::doing::{self, Registers};
 use object::elf;
 use std::time::Duration;
 use uunwind_clock::Instant;
@@ -13,6 +10,9 @@ use uunwind_elf::maps::{self, Mapping};
 use uunwind_elf::process;
 use uunwind_elf::Image;
 use uunwind_recorder::machine::Stat;
+use uunwind_remote::doing::{self, Registers};
+use uunwind_remote::memory::Memory;
+use uunwind_remote::threads::tids;
 use uunwind_ring::injected::Region;
 
 /// `syscall; ret`, as libc's getpid ends.
@@ -287,7 +287,9 @@ pub fn file_of(pid: u32, mapping: &Mapping) -> Option<Image> {
         use std::os::unix::fs::MetadataExt;
         image.metadata().is_some_and(|file| file.ino() == mapping.inode)
     };
-    Image::open(&exact).ok().or_else(|| Image::open(&uunwind_remote::objects::in_root(pid, &mapping.name)).ok().filter(same))
+    Image::open(&exact)
+        .ok()
+        .or_else(|| Image::open(&uunwind_remote::objects::in_root(pid, &mapping.name)).ok().filter(same))
 }
 
 /// Address of glibc's `_dl_find_object`, and its loader's `_rtld_global`. They may lie in different files.

@@ -73,11 +73,11 @@ pub(super) mod tests {
     use crate::image::Sampler;
     use crate::preflight::Place;
     use crate::{Injected, Settings, SIGNAL};
-    use uunwind_remote_sampler::prepared::Image;
     use std::process::{Child, Command, Stdio};
     use std::time::Duration;
     use uunwind_clock::Instant;
     use uunwind_recorder::session::memory_file;
+    use uunwind_remote_sampler::prepared::Image;
 
     /// A shell's commands, the last of which is to sleep.
     pub fn waits(script: &str) -> Child {

@@ -4,10 +4,6 @@ use super::family::Family;
 use super::follow::Common;
 use super::threads::THREADS;
 use super::{Declined, Memories};
-use uunwind_remote::dump::exe;
-use uunwind_remote_sampler::record::{not_recorded, report, settings, Attach, AttachError, Event};
-use uunwind_remote::refusal::check;
-use uunwind_remote::threads::children;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -28,6 +24,10 @@ use uunwind_recorder::snapshot::{Now, Snapshots};
 use uunwind_recorder::survey::Survey;
 use uunwind_recorder::{machine, Outcome, RecordError};
 use uunwind_recording::{End, EndCause, Object, Recording, Writer, FROM_INSIDE};
+use uunwind_remote::dump::exe;
+use uunwind_remote::refusal::check;
+use uunwind_remote::threads::children;
+use uunwind_remote_sampler::record::{not_recorded, report, settings, Attach, AttachError, Event};
 use uunwind_tables_build::Cache;
 
 /// Time between passes over the rings, in ms.

@@ -1,11 +1,11 @@
 //! Code that a process has registered at run time: a sampler that is put into it does not see that.
 
 use super::preflight::file_of;
+use std::collections::HashSet;
+use uunwind_elf::maps::{self, Mapping};
 use uunwind_remote::memory::Memory;
 use uunwind_remote::objects::{bias, first_of};
 use uunwind_remote::registered::{Places, Registered};
-use std::collections::HashSet;
-use uunwind_elf::maps::{self, Mapping};
 
 /// At most this number of files is looked at.
 const FILES: usize = 4096;

@@ -8,13 +8,13 @@
 
 use super::preflight::Code;
 use super::SIGNAL;
-use uunwind_remote::memory::Memory;
-use uunwind_remote::threads::{end_of, set_rax};
-use uunwind_remote::doing::{repaired, Registers};
 use rustix::io::Errno;
 use std::io;
 use std::time::Duration;
 use uunwind_clock::Instant;
+use uunwind_remote::doing::{repaired, Registers};
+use uunwind_remote::memory::Memory;
+use uunwind_remote::threads::{end_of, set_rax};
 
 /// Longest wait for the thread to stop, the first time and later.
 const PATIENCE: Duration = Duration::from_millis(200);

@@ -2,12 +2,11 @@
 //! the files through it (SCM_RIGHTS, [unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)). So it works in whatever
 //! namespaces and with whatever rights the process is: uu's own files it could not open.
 
-use super::remote_call::{Borrowed, Trouble};
 use super::forked::Files;
 use super::opened::{is_still, Opened};
 use super::process::Process;
+use super::remote_call::{Borrowed, Trouble};
 
-use uunwind_remote::memory::Memory;
 use rustix::fs::fstat;
 use std::alloc::{alloc_zeroed, handle_alloc_error, Layout};
 use std::io;
@@ -16,6 +15,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixDatagram;
 use uunwind_elf::process;
+use uunwind_remote::memory::Memory;
 
 /// Number of files.
 const FILES: usize = 3;

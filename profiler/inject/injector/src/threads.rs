@@ -2,10 +2,10 @@
 
 use super::remote_call::Trouble;
 use super::{preflight, Injected, SIGNAL};
-use uunwind_remote::clocks::Clock;
-use uunwind_remote::threads::tids;
 use std::collections::HashMap;
 use std::time::Duration;
+use uunwind_remote::clocks::Clock;
+use uunwind_remote::threads::tids;
 
 /// Time between looks for new threads, and for those that have ended.
 pub const THREADS: Duration = Duration::from_millis(40);

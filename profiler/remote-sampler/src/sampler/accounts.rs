@@ -1,15 +1,15 @@
 //! The time of threads: what is due to a sample, and what no sample stands for.
 
 use super::Sampler;
-use uunwind_remote::clocks::Clock;
-use uunwind_waits::wait_intervals::Single;
 use crate::target::{Target, Watched};
-use uunwind_remote::threads::{self, tids};
-use uunwind_waits::waiting::Waiting;
-use uunwind_remote::doing;
 use std::time::Duration;
 use uunwind_recorder::machine;
 use uunwind_recording::Thread;
+use uunwind_remote::clocks::Clock;
+use uunwind_remote::doing;
+use uunwind_remote::threads::{self, tids};
+use uunwind_waits::wait_intervals::Single;
+use uunwind_waits::waiting::Waiting;
 
 /// The files of at most this number of threads' clocks are kept open.
 const KEPT_OPEN: usize = 256;

@@ -1,21 +1,21 @@
 //! A look at a process: which of its threads are sampled, and which samples are written.
 
 use super::{Pause, Sampler, SHARE};
-use uunwind_remote::clocks::is_running;
-use uunwind_remote::language_names::LanguageNames;
-use uunwind_remote::memory::Memory;
-use uunwind_remote::objects::code_of;
 use crate::target::{Pending, Target};
-use uunwind_remote::threads::Stopped;
-use uunwind_waits::waiting::{Found, Stood, Stop, PATIENCE};
-use uunwind_remote::doing::{doing, Doing};
-use uunwind_remote::walks::Walks;
 use std::sync::Arc;
 use std::time::Duration;
 use uunwind_clock::Instant;
 use uunwind_recorder::machine;
 use uunwind_recording::Sample;
+use uunwind_remote::clocks::is_running;
+use uunwind_remote::doing::{doing, Doing};
+use uunwind_remote::language_names::LanguageNames;
+use uunwind_remote::memory::Memory;
+use uunwind_remote::objects::code_of;
+use uunwind_remote::threads::Stopped;
+use uunwind_remote::walks::Walks;
 use uunwind_ring::record::SampleKind;
+use uunwind_waits::waiting::{Found, Stood, Stop, PATIENCE};
 
 /// A thread that did not stop in time is not asked again for so long: the others would wait for it.
 const AGAIN: Duration = Duration::from_secs(20);

@@ -2,10 +2,10 @@
 
 use super::Sampler;
 use crate::target::Target;
-use uunwind_remote::doing;
-use uunwind_remote::walks::Walks;
 use uunwind_recorder::machine;
 use uunwind_recorder::thread_names::LOOKS;
+use uunwind_remote::doing;
+use uunwind_remote::walks::Walks;
 
 impl Sampler {
     /// Looks for the names that languages have for the threads, where it is time for it.
