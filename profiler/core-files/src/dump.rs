@@ -24,7 +24,7 @@ use uunwind_tables_build::Cache;
 const WALKS: Duration = Duration::from_secs(60);
 
 /// The stacks of all threads of a core file's process. `search` finds the files that it had mapped; the rest as for
-/// [`dump`]; without a namer, no function has a name.
+/// [`uunwind_remote::dump()`]; without a namer, no function has a name.
 pub fn dump_core(
     core: &Arc<CoreFile>,
     search: &Search,

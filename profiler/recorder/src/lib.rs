@@ -8,8 +8,8 @@
 //! * [`drain`]: one pass over all blocks;
 //! * [`jit`]: names of code generated at run time;
 //! * [`kernel`]: the kernel's own samples of a thread;
-//! * [`objects`], `analyst`, `plugin_assignment`: the files of loaded objects; the thread that makes their rule tables; the
-//!   plugin to which each belongs;
+//! * [`objects`], `analyst`, `plugin_assignment`: the files of loaded objects; the thread that makes their rule
+//!   tables; the plugin to which each belongs;
 //! * `code_maps`: says where a process's executable memory is, for copies of stacks;
 //! * [`survey`]: processes that are not recorded, and why;
 //! * [`spawn`], [`inherited`], [`child`], [`safe_path`]: the program's environment, start and end;

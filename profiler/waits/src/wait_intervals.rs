@@ -122,7 +122,7 @@ impl Single {
         Some(Single { event: Event::switches(tid).ok()?, course: Course::default(), left_out: 0 })
     }
 
-    /// The thread was stopped since the last call of [`Single::take`].
+    /// The thread was stopped since the last call of `take`.
     pub fn stopped(&mut self, stop: Stop) {
         self.course.stop = Some(stop);
     }
