@@ -4,11 +4,12 @@
 //! ([SBCL, `src/compiler/x86-64/call.lisp`](https://github.com/sbcl/sbcl/blob/sbcl-2.2.9/src/compiler/x86-64/call.lisp)).
 //!
 //! ```text
-//! mov %rbp, (%rsp); mov %rsp, %rbp; [mov $FDEFN, %eax]; call *%rax    in the caller
+//! mov %rbp, (%rsp); mov %rsp, %rbp; [mov $FDEFN, %eax]; call *%rax    in the caller, or by way of another register
 //! jmp FUNCTION                                                        in the name's definition
 //! pop 8(%rbp)                                                         in the callee
 //! ```
-//! All of it is recognised by its bytes.
+//! All of it is recognised by its bytes. Below the frame lie what is passed on the stack and, after the call, the return
+//! address.
 
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
@@ -23,10 +24,11 @@ pub fn rule(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Rule> {
     const POP_TO_FRAME: [u8; 3] = [0x8f, 0x45, 0x08];
     let (pc, sp) = (cursor.regs.pc, cursor.regs.sp());
     let fp = cursor.regs.get(FP).filter(|_| cursor.exact)?;
+    let below = fp.checked_sub(sp).filter(|below| below & 7 == 0 && *below < LARGEST)?;
     let was = reader.pause(true);
-    let in_caller = fp == sp && is_at_call(pc, reader);
+    let in_caller = is_at_call(pc, reader);
     let mut code = [0; 3];
-    let in_callee = fp == sp.wrapping_add(8)
+    let in_callee = below >= 8
         && (through_jump(pc, reader).is_some() || reader.read(pc, &mut code) && code == POP_TO_FRAME)
         && reader.word(sp).is_some_and(|caller| is_after_call(caller, reader));
     reader.pause(was);
@@ -36,7 +38,8 @@ pub fn rule(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Rule> {
         return Some(Rule { kind, cfa_offset: 0, cfa_addend: 16, ..Rule::frame_pointer() });
     }
     let mut rule = Rule::frame_pointer();
-    *rule.slots.get_mut(RA_SLOT)? = -3;
+    // In words from the CFA, which is two above the frame pointer.
+    *rule.slots.get_mut(RA_SLOT)? = -((below / 8) as i16) - 2;
     in_callee.then_some(rule)
 }
 
@@ -46,23 +49,34 @@ pub fn rule(_cursor: &Cursor, _reader: &mut Reader<'_>) -> Option<Rule> {
     None
 }
 
+/// What is passed on the stack is smaller than this, in bytes.
+#[cfg(target_arch = "x86_64")]
+const LARGEST: u64 = 1 << 15;
+
 /// Lengths of the instructions between the change of the frame pointer and the call: none, or `mov $FDEFN, %eax`.
 #[cfg(target_arch = "x86_64")]
 const BETWEEN: [u64; 2] = [0, 5];
 
-/// Whether the frame pointer was pointed to a frame for a callee directly before `at`: by way of rsp, or of r9, where
-/// the number of arguments varies.
+/// Whether the frame pointer was pointed to a frame for a callee directly before `at`, after the caller's was stored
+/// there: by way of rsp, or of another register where something is passed on the stack. What is stored is rbp, or, by a
+/// call within a function, a register that it was copied to. Encodings: Intel SDM, volume 2.
 #[cfg(target_arch = "x86_64")]
 fn is_framed_before(at: u64, reader: &mut Reader<'_>) -> bool {
     let mut code = [0; 7];
-    reader.read(at.wrapping_sub(7), &mut code)
-        && matches!(
-            code,
-            [0x48, 0x89, 0x2c, 0x24, 0x48, 0x8b, 0xec]
-                | [0x48, 0x89, 0x2c, 0x24, 0x48, 0x89, 0xe5]
-                | [_, 0x49, 0x89, 0x29, 0x49, 0x8b, 0xe9]
-                | [_, 0x49, 0x89, 0x29, 0x4c, 0x89, 0xcd]
-        )
+    if !reader.read(at.wrapping_sub(7), &mut code) {
+        return false;
+    }
+    // mov REGISTER, (%rsp); mov %rsp, %rbp
+    if let [0x48 | 0x4c, 0x89, stored, 0x24, 0x48, rest @ ..] = code {
+        return stored & !0x38 == 0x04 && matches!(rest, [0x8b, 0xec] | [0x89, 0xe5]);
+    }
+    // mov REGISTER, (FRAME); mov FRAME, %rbp
+    let [_, store @ (0x48 | 0x49 | 0x4c | 0x4d), 0x89, to, take @ ..] = code else { return false };
+    let (is_high, frame) = (store & 1, to & 7);
+    // With these two, another byte follows, or the place counts from rip.
+    let is_stored = to < 0x40 && !matches!(frame, 4 | 5);
+    is_stored
+        && (take == [0x48 | is_high, 0x8b, 0xe8 | frame] || take == [0x48 | is_high << 2, 0x89, 0xc5 | frame << 3])
 }
 
 /// Whether a call stands at `at`, and how many bytes it has: `call *%rax`, `call *-3(%rax)`, `call FUNCTION`.
@@ -122,14 +136,16 @@ mod tests {
         // jmp *(%rip); pop 8(%rbp).
         let (jump, callee) = ([0xe9, 0xfb, 0x0f, 0x00, 0x00, 0x90], [0x8f, 0x45, 0x08, 0x90]);
         // From 0x8000 on: the return address of the call, the callee's frame (rbp, a stale word), two words, the
-        // caller's frame (rbp, its return address).
-        let stack: Vec<u8> =
-            [RETURNS, 0x8028, STALE, 0, 0, 0x9000, OUTER].iter().flat_map(|word| word.to_le_bytes()).collect();
+        // caller's frame (rbp, its return address). Further down that of one with arguments on the stack.
+        let stack: Vec<u8> = [RETURNS, 0, 0, 0, RETURNS, 0x8028, STALE, 0, 0, 0x9000, OUTER]
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect();
         let regions = [
             Region { address: 0x1000, bytes: &CALLER },
             Region { address: 0x3000, bytes: &jump },
             Region { address: 0x4000, bytes: &callee },
-            Region { address: 0x8000, bytes: &stack },
+            Region { address: 0x7fe0, bytes: &stack },
         ];
         let mut reader = Reader::recorded(&regions);
         let mut cursor = Cursor { regs: Regs::new(pc, sp, fp), exact: true };
@@ -137,6 +153,48 @@ mod tests {
         let cfa = rule.cfa(&cursor, &mut reader).expect("a CFA");
         rule.advance(&mut cursor, cfa, &mut reader).expect("a caller");
         Some((cursor.regs.pc, cursor.regs.get(RBP)?))
+    }
+
+    #[test]
+    fn frames_by_way_of_any_register_are_recognised() {
+        let is_framed = |code: &[u8]| {
+            let regions = [Region { address: 0x1000, bytes: code }];
+            is_framed_before(0x1000 + code.len() as u64, &mut Reader::recorded(&regions))
+        };
+        for code in [
+            // mov %rbp,(%rsp); mov %rsp,%rbp
+            &[0x48, 0x89, 0x2c, 0x24, 0x48, 0x8b, 0xec][..],
+            // mov %rbp,(%r9); mov %r9,%rbp, in both encodings; the same with r8 and rbx.
+            &[0x90, 0x49, 0x89, 0x29, 0x49, 0x8b, 0xe9],
+            &[0x90, 0x49, 0x89, 0x29, 0x4c, 0x89, 0xcd],
+            &[0x90, 0x49, 0x89, 0x28, 0x49, 0x8b, 0xe8],
+            &[0x90, 0x48, 0x89, 0x2b, 0x48, 0x8b, 0xeb],
+            &[0x90, 0x48, 0x89, 0x2b, 0x48, 0x89, 0xdd],
+            // mov %r9,(%r8); mov %r8,%rbp; mov %rbx,(%rcx); mov %rcx,%rbp; mov %rbx,(%rsp); mov %rsp,%rbp.
+            &[0x90, 0x4d, 0x89, 0x08, 0x49, 0x8b, 0xe8],
+            &[0x90, 0x48, 0x89, 0x19, 0x48, 0x8b, 0xe9],
+            &[0x48, 0x89, 0x1c, 0x24, 0x48, 0x8b, 0xec],
+        ] {
+            assert!(is_framed(code), "{code:x?}");
+        }
+        for code in [
+            // Another register is taken than the one that was stored to; a place that counts from rip, or from r9.
+            [0x90, 0x49, 0x89, 0x29, 0x49, 0x8b, 0xe8],
+            [0x90, 0x49, 0x89, 0x29, 0x48, 0x8b, 0xe9],
+            [0x90, 0x48, 0x89, 0x2d, 0x48, 0x8b, 0xed],
+            [0x90, 0x49, 0x89, 0x69, 0x49, 0x8b, 0xe9],
+        ] {
+            assert!(!is_framed(&code), "{code:x?}");
+        }
+    }
+
+    /// Words that are passed on the stack lie below the frame.
+    #[test]
+    fn arguments_on_the_stack_lie_between() {
+        assert_eq!(caller(0x1010, 0x7ff0, 0x8008), Some((OUTER, 0x9000)));
+        assert_eq!(caller(0x3000, 0x7fe0, 0x8008), Some((RETURNS, 0x8028)));
+        assert_eq!(caller(0x4000, 0x7fe0, 0x8008), Some((RETURNS, 0x8028)));
+        assert_eq!(caller(0x4000, 0x7fe0, 0x7fe0), None);
     }
 
     #[test]

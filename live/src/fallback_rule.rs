@@ -1,6 +1,7 @@
 //! The rule of a frame whose address no unwind data describes: it lies in unowned memory, in a part of an object that
 //! is not executable, or in a function without unwind data.
 
+use crate::built_by_caller;
 use crate::env::by_frame_pointer;
 use crate::skipped::{Place, Surroundings, NEAR};
 use uunwind_core::call_site;
@@ -66,7 +67,8 @@ enum Proof<'p> {
 }
 
 /// The rule of an address that was called, and at which nothing was executed: the return address is the word at the
-/// stack pointer. The caller is marked like one that a frame pointer led to.
+/// stack pointer; the frame pointer is the caller's, unless that one has pointed it to a frame for its callee. The caller
+/// is marked like one that a frame pointer led to.
 #[cfg(target_arch = "x86_64")]
 fn called_from(cursor: &Cursor, reader: &mut Reader<'_>, proof: Proof<'_>) -> Option<Packed> {
     let caller = reader.word(cursor.regs.sp())?;
@@ -75,8 +77,8 @@ fn called_from(cursor: &Cursor, reader: &mut Reader<'_>, proof: Proof<'_>) -> Op
         Proof::Target => call_site::leads_to(caller, &cursor.regs, reader),
         Proof::TargetOr(is_near) => call_site::leads_to(caller, &cursor.regs, reader) || is_near(caller, reader),
     };
-    let rule = Rule { flags: BY_FRAME_POINTER, ..Rule::simple(SP, 8) };
-    proved.then(|| rule.pack())
+    let rule = proved.then(|| built_by_caller::rule(cursor, reader).unwrap_or(Rule::simple(SP, 8)))?;
+    Some(Rule { flags: BY_FRAME_POINTER, ..rule }.pack())
 }
 
 /// The rule of an address that was called, and at which nothing was executed: the return address is in x30. The caller
