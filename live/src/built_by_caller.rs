@@ -8,8 +8,8 @@
 //! jmp FUNCTION                                                        in the name's definition
 //! pop 8(%rbp)                                                         in the callee
 //! ```
-//! All of it is recognised by its bytes. Below the frame lie what is passed on the stack and, after the call, the return
-//! address.
+//! All of it is recognised by its bytes. Below the frame lie what is passed on the stack and, after the call, the
+//! return address.
 
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;

@@ -67,8 +67,8 @@ enum Proof<'p> {
 }
 
 /// The rule of an address that was called, and at which nothing was executed: the return address is the word at the
-/// stack pointer; the frame pointer is the caller's, unless that one has pointed it to a frame for its callee. The caller
-/// is marked like one that a frame pointer led to.
+/// stack pointer; the frame pointer is the caller's, unless that one has pointed it to a frame for its callee. The
+/// caller is marked like one that a frame pointer led to.
 #[cfg(target_arch = "x86_64")]
 fn called_from(cursor: &Cursor, reader: &mut Reader<'_>, proof: Proof<'_>) -> Option<Packed> {
     let caller = reader.word(cursor.regs.sp())?;

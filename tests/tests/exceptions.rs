@@ -82,8 +82,8 @@ fn llvms_unwinder_delivers_too() {
     }
 }
 
-/// Under the timer, live and from copies: 99 of 100 samples at least are complete, and each complete one has the function
-/// that catches, and `main`.
+/// Under the timer, live and from copies: 99 of 100 samples at least are complete, and each complete one has the
+/// function that catches, and `main`.
 #[test]
 fn samples_of_a_throwing_program_are_whole() {
     let scratch = paths::scratch("exceptions-sampled");

@@ -244,8 +244,8 @@ pub fn function_of(name: &Name) -> String {
     format!("function <{file}:{}>", name.first_line)
 }
 
-/// Whether the stack of a sample is whole. A walk that came to the end of the stack does not say so where a file was not
-/// analysed yet, or where a plugin's frames are missing or doubtful: callers may be missing.
+/// Whether the stack of a sample is whole. A walk that came to the end of the stack does not say so where a file was
+/// not analysed yet, or where a plugin's frames are missing or doubtful: callers may be missing.
 pub fn is_complete(sample: &Sample) -> bool {
     sample.reason().is_some_and(StopReason::is_complete) && sample.flags & (SAMPLE_FACTS_PENDING | SAMPLE_DESYNC) == 0
 }
