@@ -2,6 +2,7 @@
 
 use crate::core_file::notes::Signal;
 use crate::core_file::{objects as core_objects, search::Search, CoreError, CoreFile};
+use crate::holders::{Look, WaitsFor};
 use crate::language_names::LanguageNames;
 use crate::memory::{Backing, Memory};
 use crate::names::Names;
@@ -11,7 +12,7 @@ use crate::refusal::{check, refused, DumpError};
 use crate::take;
 use crate::waits::{doing, Doing, Registers};
 use crate::walks::{Walked, Walks};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -44,6 +45,8 @@ pub struct ThreadState {
     pub doing: Option<Doing>,
     /// Its registers, where it has a stack.
     pub registers: Option<Registers>,
+    /// What it waits for and which thread has that, where both are proved.
+    pub waits_for: Option<WaitsFor>,
 }
 
 /// The stacks of all threads, and how they were taken.
@@ -56,6 +59,8 @@ pub struct Dump {
     pub stopped: Option<Duration>,
     /// The signal for which the core file was written.
     pub signal: Option<Signal>,
+    /// Paths of the objects that are runtimes of languages.
+    pub runtimes: HashSet<Vec<u8>>,
     /// What is missing, and why, for people.
     pub notes: Vec<String>,
 }
@@ -129,6 +134,7 @@ pub fn dump_core(
                 _ => doing(&thread.registers),
             }),
             registers: Some(thread.registers),
+            waits_for: None,
         })
         .collect();
     let mut jit = Jit::default();
@@ -136,11 +142,12 @@ pub fn dump_core(
     let (mapped, open) = (&objects, &*plugins);
     let walks = || walk_core(core, &looked, mapped, open, backings);
     // A panic over a crafted file ends its walks only.
-    let WalkedCore { walked, names, called, notes: more } = std::thread::scope(|scope| scope.spawn(walks).join())
+    let WalkedCore { walked, names, called, look, notes: more } = std::thread::scope(|scope| scope.spawn(walks).join())
         .map_err(|_| CoreError::Unreadable(core.path().into(), io::Error::other("the walk has panicked")))?;
     let word_at = |address, word: &mut [u8]| core.memory(address, word) == word.len();
     let blocks = notes.threads.iter().map(|thread| (thread.tid, thread.registers.fs_base));
-    let place = (!called.is_empty()).then(|| place_of_ids(blocks, word_at)).flatten();
+    let is_needed = !called.is_empty() || look.needs_ids();
+    let place = is_needed.then(|| place_of_ids(blocks, word_at)).flatten();
     let is_own = |tid: u32, thread_pointer: u64| {
         let mut word = [0; 4];
         let is_read = place.is_some_and(|place| word_at(thread_pointer.wrapping_add(place), &mut word));
@@ -157,7 +164,10 @@ pub fn dump_core(
             foreign += 1;
         }
     }
+    let own = notes.threads.iter().filter(|thread| is_own(thread.tid, thread.registers.fs_base));
+    let own = own.map(|thread| (thread.tid, thread.tid)).collect();
     let mut taken = record(looked, walked, names, 0);
+    (taken.look, taken.own) = (look, own);
     if foreign > 0 {
         taken.notes.push(format!(
             "{foreign} threads have no names of their language: the core file has other ids for them than the program \
@@ -207,6 +217,8 @@ struct WalkedCore {
     names: Vec<Name>,
     /// What languages call the threads, by their ids.
     called: HashMap<u32, String>,
+    /// What they wait for.
+    look: Look,
     /// What is missing, for people.
     notes: Vec<String>,
 }
@@ -224,9 +236,10 @@ fn walk_core(
     let (walked, late) = within(WALKS, registers, |registers| walks.walk(registers));
     let mut looks = LanguageNames::default();
     memory.forget();
+    let look = Look::at(threads.iter().map(|thread| thread.registers.as_ref()), (objects, plugins), &memory);
     let called = walks.thread_names(&mut looks);
     let notes = walks.notes().into_iter().chain(looks.note()).chain(late).collect();
-    WalkedCore { walked, names: walks.into_names().names, called, notes }
+    WalkedCore { walked, names: walks.into_names().names, called, look, notes }
 }
 
 /// Walks one thread after the other, as long as there is time to begin. `threads`: those that can be walked have
@@ -257,7 +270,7 @@ fn finish(
     (namer, jit): (Option<&[OsString]>, Option<&Jit>),
     folders: &[PathBuf],
 ) -> Dump {
-    let Taken { mut recording, threads, stopped, signal, mut notes } = taken;
+    let Taken { mut recording, mut threads, stopped, signal, look, own, mut notes } = taken;
     recording.settings = Settings { pid: process.pid, command, ..Settings::default() };
     recording.processes = vec![process];
     recording.languages = plugins.languages();
@@ -272,12 +285,17 @@ fn finish(
         (recording.symbols, recording.jit) = (Some(names.symbols), names.jit);
         notes.extend(names.notes);
     }
+    // By the functions' names.
+    let waits = look.find(&recording, &threads, &own);
+    threads.iter_mut().zip(waits).for_each(|(thread, waits)| thread.waits_for = waits);
     let (lines, more) = lines::decode(&recording, plugins.analysers());
     recording.lines = lines;
     notes.extend(more);
     notes.extend(plugins.take_troubles());
+    let runtimes = objects.objects.iter().filter(|object| object.facts().is_some());
+    let runtimes = runtimes.map(|object| object.path.clone()).collect();
     notes.extend(objects.troubles);
-    Dump { recording, threads, stopped, signal, notes }
+    Dump { recording, threads, stopped, signal, runtimes, notes }
 }
 
 /// What was read while the process stood still.
@@ -288,6 +306,10 @@ pub struct Taken {
     /// How long it stood.
     pub stopped: Option<Duration>,
     signal: Option<Signal>,
+    /// What they wait for.
+    pub look: Look,
+    /// A thread's id in its own pid namespace -> its id here; only those that were found out.
+    pub own: HashMap<u32, u32>,
     /// What is missing, for people.
     pub notes: Vec<String>,
 }
@@ -305,7 +327,8 @@ pub fn record(looked: Vec<ThreadState>, walked: Vec<Option<Walked>>, names: Vec<
         let stop = walked.stop.number();
         recording.samples.push(Sample { thread: index, stack, time, weight: 1, stop, kind: 1, flags });
     }
-    Taken { recording, threads: looked, stopped: None, signal: None, notes: Vec::new() }
+    let (look, own) = (Look::default(), HashMap::new());
+    Taken { recording, threads: looked, stopped: None, signal: None, look, own, notes: Vec::new() }
 }
 
 /// Path of the program's file.

@@ -26,6 +26,7 @@
 //!            prepared: what is known of each before it is sampled; open_files: how many are kept open
 //! offline    the walks of stacks that were copied (uu record --unwind offline)
 //! inject     a sampler that is put into a running process, and a recording by it
+//! holders    which thread has what another one waits for
 //! dump       all of it together: the stacks of all threads, as a recording; take: of a process, at one moment
 //! ```
 //!
@@ -37,6 +38,7 @@ pub mod core_file;
 pub mod dump;
 mod env;
 mod followed;
+pub mod holders;
 pub mod inject;
 mod language_names;
 mod memory;
