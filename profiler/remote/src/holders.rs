@@ -15,7 +15,7 @@ use crate::language_names::{half_of, Now};
 use crate::memory::Memory;
 use crate::objects::Objects;
 use crate::plugins::Plugins;
-use crate::waits::{doing, number, Doing, Registers};
+use crate::doing::{doing, number, Doing, Registers};
 use crate::walks::tsd_offset;
 use std::collections::HashMap;
 use syscalls::Sysno;
