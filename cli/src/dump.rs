@@ -15,7 +15,7 @@ use uunwind_core_files::search::SYSTEM_DEBUG;
 use uunwind_core_files::{dump_core, CoreFile, Search};
 use uunwind_loader::ENV_PLUGINS;
 use uunwind_recording::{signal_name, Lock, Sample};
-use uunwind_remote::doing::{Doing, Registers};
+use uunwind_remote::doing::{doing as doing_by, Doing, Registers};
 use uunwind_remote::holders::{self, Held, WaitsFor, What};
 use uunwind_remote::{children, dump, Dump, Plugins, ThreadState};
 use uunwind_report::formats::printable;
@@ -143,7 +143,7 @@ fn threads<'d>(dump: &'d Dump, profile: &'d Profile, native_frames: NativeFrames
         let lines =
             stack.iter().flat_map(|stack| &stack.lines[..]).filter_map(|line| profile.lines.get(*line as usize));
         let mut lines: Vec<&Line> = lines.collect();
-        if native_frames == NativeFrames::Hide && matches!(thread.doing, Some(Doing::Waiting(_))) {
+        if native_frames == NativeFrames::Hide && system_call(thread).is_some() {
             lines.drain(..way_into_the_call(&lines, dump));
         }
         let sample = recording.samples.iter().find(|sample| Some(sample.thread) == index);
@@ -225,8 +225,23 @@ fn doing(thread: &ThreadState) -> String {
         Some(Doing::Running) => "running".to_owned(),
         Some(Doing::Waiting(call)) => format!("waiting in {call}"),
         Some(Doing::Stopped) => "stopped by a signal".to_owned(),
-        Some(Doing::Signal(number)) => format!("received {}", signal_name(*number)),
+        Some(Doing::Signal(number)) => {
+            let call = system_call(thread).map(|call| format!(", waiting in {call}")).unwrap_or_default();
+            format!("received {}{call}", signal_name(*number))
+        }
         None => "could not be stopped".to_owned(),
+    }
+}
+
+/// The system call that a thread waits in, also one that was dealing with a signal when it stood in the call.
+fn system_call(thread: &ThreadState) -> Option<String> {
+    match (&thread.doing, &thread.registers) {
+        (Some(Doing::Waiting(call)), _) => Some(call.clone()),
+        (Some(Doing::Signal(_)), Some(registers)) => match doing_by(registers) {
+            Doing::Waiting(call) => Some(call),
+            _ => None,
+        },
+        _ => None,
     }
 }
 
@@ -321,18 +336,18 @@ fn as_json(pid: u32, dump: &Dump, native_frames: NativeFrames) -> String {
     let threads: Vec<Value> = threads(dump, &profile, native_frames)
         .into_iter()
         .map(|shown| {
-            let (state, call) = match &shown.thread.doing {
-                Some(Doing::Running) => ("running", None),
-                Some(Doing::Waiting(call)) => ("waiting", Some(call)),
-                Some(Doing::Stopped) => ("stopped", None),
-                Some(Doing::Signal(_)) => ("signal", None),
-                None => ("unknown", None),
+            let state = match &shown.thread.doing {
+                Some(Doing::Running) => "running",
+                Some(Doing::Waiting(_)) => "waiting",
+                Some(Doing::Stopped) => "stopped",
+                Some(Doing::Signal(_)) => "signal",
+                None => "unknown",
             };
             json!({
                 "tid": shown.thread.tid,
                 "name": shown.thread.name,
                 "state": state,
-                "system_call": call,
+                "system_call": system_call(shown.thread),
                 "lock": lock(shown.lock).1,
                 "waits_for": shown.thread.waits_for.as_ref().map(waits_for_as_json),
                 "registers": shown.thread.registers.as_ref().map(registers_as_json),

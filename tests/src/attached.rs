@@ -142,6 +142,8 @@ pub fn record_cpu(scratch: &Path, pid: u32, cpu: f64, options: &[&str]) -> (Reco
         let duration = seconds.to_string();
         let mut command = uu::command(scratch, &["record", "-p"]);
         let file = scratch.join("recording.uu");
+        // That of an earlier recording would stay, if this one has no sample.
+        let _ = std::fs::remove_file(&file);
         command.arg(pid.to_string()).args(["-d", &duration]).args(options).arg("-o").arg(&file);
         let out = process::run(&mut command, scratch, uu::LIMIT).expect_code(0);
         // Without a sample, there is no file.

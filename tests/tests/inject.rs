@@ -24,6 +24,8 @@ fn record(scratch: &Path, pid: u32, options: &[&str]) -> (Recording, Vec<Sample>
     let file = scratch.join("recording.uu");
     let begun = Instant::now();
     let out = loop {
+        // That of an earlier recording would stay, if this one has no sample.
+        let _ = std::fs::remove_file(&file);
         let out = process::run(&mut command(scratch, pid, options), scratch, uu::LIMIT).expect_code(0);
         if file.is_file() {
             break out;

@@ -10,12 +10,12 @@
 //! ([struct_mutex.h](https://sourceware.org/git/?p=glibc.git;a=blob;f=sysdeps/x86/nptl/bits/struct_mutex.h;hb=refs/tags/glibc-2.39),
 //! [struct_rwlock.h](https://sourceware.org/git/?p=glibc.git;a=blob;f=sysdeps/x86/nptl/bits/struct_rwlock.h;hb=refs/tags/glibc-2.39)).
 
+use crate::doing::{doing, number, Doing, Registers};
 use crate::dump::ThreadState;
 use crate::language_names::{half_of, Now};
 use crate::memory::Memory;
 use crate::objects::Objects;
 use crate::plugins::Plugins;
-use crate::doing::{doing, number, Doing, Registers};
 use crate::walks::tsd_offset;
 use std::collections::HashMap;
 use syscalls::Sysno;
