@@ -219,7 +219,7 @@ impl InFutex {
     }
 
     /// A reader-writer lock: `__readers`, `__writers`, `__wrphase_futex`, `__writers_futex`, two unused words, and
-    /// `__cur_writer`. The word is `__wrphase_futex`, `__writers_futex`, or `__readers`, which are told apart by the
+    /// `__cur_writer`. The word is `__wrphase_futex`, `__writers_futex`, or `__readers`, which differ by the
     /// lock's alignment and by what the thread has found there: flags of two bits, or a number of readers above three.
     fn rwlock(&self, stood: &impl Fn(u32) -> Option<u32>) -> Option<WaitsFor> {
         /// `PTHREAD_RWLOCK_WRPHASE`, and where the number of readers begins (`PTHREAD_RWLOCK_READER_SHIFT`).

@@ -30,7 +30,7 @@ static pthread_t holder_thread;
 static struct timespec far;
 static volatile int last_tid, in_handler, in_second;
 
-/* What a mutex looks like, but nobody's. */
+/* It looks like a mutex and is none. */
 static struct { int lock, count, owner, users, kind, rest[5]; } fake = {2, 0, 0, 1, 0, {0}};
 
 static void there(void) { last_tid = (int)syscall(SYS_gettid); }
