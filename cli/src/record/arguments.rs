@@ -147,11 +147,11 @@ debugger and PROGRAM disturb each other.
 
 With --unwind offline, each sample is a copy of the registers and of the words of the stack that point into code or into
 the stack. uu report walks them, also elsewhere and later, with the files of the program and its libraries, which it
-finds by build-id (--debug-dir). Such stacks have machine frames only, none of Python or Lua.
+finds by build-id (--debug-dir). Such stacks have machine frames only, none of an interpreter.
 
 With --names later, nothing is named and no summary shown at the end: what takes most of the time of a short recording.
 uu report does it, with the files of the program and its libraries, which it recognizes by build-id. Functions of files
-that are gone or changed by then have no names; names of code made at run time, and lines of Python and Lua, are kept.
+that are gone or changed by then have no names; names of code made at run time, and lines of interpreted functions, are kept.
 
 Exit code: the program's; 128 + n if signal n ended it; 126 if it cannot be executed, 127 if it was not found;
 125 if uu failed before the program ran, or if nothing was sampled and --fail-empty was given. A result that could not be

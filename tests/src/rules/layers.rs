@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-/// The signal crates: they may run inside a handler.
+/// The signal crates, besides the plugins of languages: they may run inside a handler.
 pub const SIGNAL_CRATES: &[&str] = &[
     "uunwind-core",
     "uunwind-frame-pointer",
@@ -12,8 +12,6 @@ pub const SIGNAL_CRATES: &[&str] = &[
     "uunwind-sources",
     "uunwind-tables",
     "uunwind-native-dso",
-    "uunwind-python",
-    "uunwind-lua",
     "uunwind-example-plugin",
     "uunwind-ring",
     "uunwind-live",
@@ -25,6 +23,11 @@ pub const SIGNAL_CRATES: &[&str] = &[
     "uunwind-preload",
     "uunwind-inject",
 ];
+
+/// Whether a folder has the signal half of a language's plugin.
+pub fn is_plugin(folder: &str) -> bool {
+    folder.ends_with("-unwinder") && !folder.contains('/')
+}
 
 /// One crate of the workspace.
 #[derive(Debug)]
@@ -82,13 +85,13 @@ pub fn violations(members: &[Member], floors: &[String]) -> Vec<String> {
             wrong.push(format!("{} is not in the list of members (folder {})", member.name, member.folder));
             continue;
         };
-        let signal = SIGNAL_CRATES.contains(&&*member.name);
+        let is_signal = |member: &Member| SIGNAL_CRATES.contains(&&*member.name) || is_plugin(&member.folder);
         for import in &member.imports {
             let inside = members.iter().find(|m| m.name == import.name);
             if inside.and_then(floor).is_some_and(|theirs| theirs >= mine) {
                 wrong.push(format!("{} imports {}, which stands on a higher floor", member.name, import.name));
             }
-            if !signal || import.for_tests || SIGNAL_CRATES.contains(&&*import.name) {
+            if !is_signal(member) || import.for_tests || inside.is_some_and(is_signal) {
                 continue;
             }
             if import.name != "libc" {
@@ -147,6 +150,17 @@ mod tests {
             assert!(text.contains(expected), "{text}: expected {expected}");
         }
         assert_eq!(found.len(), 4, "{found:?}");
+    }
+
+    #[test]
+    fn a_new_languages_signal_half_is_a_signal_crate() {
+        let std = json!([{"name": "gimli", "kind": null, "uses_default_features": false}]);
+        let packages = json!({ "packages": [package("uunwind-new", "new-unwinder", std.clone()),
+                                            package("uunwind-new-analyse", "new-unwinder/analyse", std)] });
+        let floors = ["new-unwinder", "new-unwinder/analyse"].map(str::to_owned);
+        let mut wrong = violations(&members(&packages, "/p"), &floors);
+        wrong.retain(|w| !w.contains("not in the workspace"));
+        assert_eq!(wrong, ["uunwind-new is a signal crate and imports gimli"]);
     }
 
     #[test]
