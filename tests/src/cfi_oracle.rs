@@ -118,7 +118,7 @@ pub fn theirs<'a, S: UnwindSection<Slice<'a>>>(
 ) -> Result<Option<Outcome>, Beyond> {
     let expression = |e: &gimli::UnwindExpression<usize>| e.get(frame).map_err(|_| Beyond);
     // gimli forgets DW_CFA_undefined: an undefined return address has no entry.
-    if matches!(row.register(Register(16)), RegisterRule::Undefined) {
+    if matches!(row.register(Register(16)).unwrap_or(RegisterRule::Undefined), RegisterRule::Undefined) {
         return Ok(None);
     }
     let cfa = match row.cfa() {
@@ -126,7 +126,7 @@ pub fn theirs<'a, S: UnwindSection<Slice<'a>>>(
         CfaRule::Expression(e) => evaluate(expression(e)?, encoding, pc, None).ok_or(Beyond)?,
     };
     let place = |n: u16| {
-        Ok(match row.register(Register(n)) {
+        Ok(match row.register(Register(n)).unwrap_or(RegisterRule::Undefined) {
             RegisterRule::Undefined | RegisterRule::SameValue => From::Same,
             RegisterRule::Offset(o) => From::Word(cfa.wrapping_add_signed(o)),
             RegisterRule::Register(r) => From::Register(r.0),

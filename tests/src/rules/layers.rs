@@ -47,8 +47,8 @@ pub struct Import {
     pub name: String,
     /// Whether it is for builds of the tests only.
     pub for_tests: bool,
-    /// Whether its default features are on.
-    pub default_features: bool,
+    /// Whether it has the standard library: its default features are on, or `std` is.
+    pub has_std: bool,
 }
 
 /// Reads `cargo metadata --no-deps --format-version 1`.
@@ -61,7 +61,7 @@ pub fn members(metadata: &Value, root: &str) -> Vec<Member> {
         let import = |d: &Value| Import {
             name: text(&d["name"]),
             for_tests: d["kind"] == "dev",
-            default_features: d["uses_default_features"] == true,
+            has_std: d["uses_default_features"] == true || list(&d["features"]).iter().any(|feature| feature == "std"),
         };
         let imports = list(&package["dependencies"]).iter().map(import).collect();
         Member { name: text(&package["name"]), folder: folder.to_owned(), imports }
@@ -96,7 +96,7 @@ pub fn violations(members: &[Member], floors: &[String]) -> Vec<String> {
             }
             if import.name != "libc" {
                 wrong.push(format!("{} is a signal crate and imports {}", member.name, import.name));
-            } else if import.default_features {
+            } else if import.has_std {
                 wrong.push(format!("{} is a signal crate and imports libc with its std feature", member.name));
             }
         }
@@ -139,17 +139,20 @@ mod tests {
     fn each_wrong_direction_is_named() {
         let upwards = json!([{"name": "uunwind-cli", "kind": "dev", "uses_default_features": true}]);
         let outside = json!([{"name": "gimli", "kind": null, "uses_default_features": false},
-                             {"name": "libc", "kind": null, "uses_default_features": true}]);
+                             {"name": "libc", "kind": null, "uses_default_features": true},
+                             {"name": "libc", "kind": null, "uses_default_features": false, "features": ["std"]}]);
         let found = wrong(json!([
             package("uunwind-core", "core", upwards),
             package("uunwind-ring", "ring", outside),
             package("uunwind-cli", "cli", json!([])),
             package("extra", "extra", json!([]))
         ]));
-        for (text, expected) in found.iter().zip(["higher floor", "imports gimli", "std feature", "extra is not in"]) {
+        for (text, expected) in
+            found.iter().zip(["higher floor", "imports gimli", "std feature", "std feature", "extra is not in"])
+        {
             assert!(text.contains(expected), "{text}: expected {expected}");
         }
-        assert_eq!(found.len(), 4, "{found:?}");
+        assert_eq!(found.len(), 5, "{found:?}");
     }
 
     #[test]
