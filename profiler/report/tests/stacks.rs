@@ -321,7 +321,7 @@ fn code_without_a_symbol_shows_its_object() {
     assert!(b.folded(NativeFrames::Hide).ends_with(";[unknown code] 1\n"), "{}", b.folded(NativeFrames::Hide));
 }
 
-/// A program that is called by a symbolic link has the name of the link; the kernel tells its file's.
+/// A program that is called by a symbolic link has the name of the link; the kernel reports that of its file.
 #[test]
 fn code_of_the_program_without_a_symbol_has_the_name_that_was_called() {
     let mut b = Builder::new();

@@ -28,7 +28,7 @@ use uunwind_remote::walks::{Walked, Walks};
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// What a thread that runs between two reads is asked again.
 const TRIES: usize = 2;
-/// A thread that has used so much CPU time after a stop, in ns, is taken to have left its call.
+/// A thread that has used this CPU time after a stop, in ns, is taken to have left its call.
 const ENTERING: u64 = 20_000_000;
 
 /// A thread that is blocked, as the kernel shows it

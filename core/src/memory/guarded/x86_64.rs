@@ -183,7 +183,8 @@ pub(in crate::memory) unsafe fn copy_same(
     // SAFETY: it reads and writes what the caller guarantees; otherwise as for `load`.
     unsafe {
         core::arch::asm!(
-            // Eight at once: the first time some of those that follow as well, so that there is no rest.
+            // Eight words an iteration. The first iteration also loads words of the second, where the number of words
+            // is no multiple of eight: so no tail is left.
             "2:",
             pair!("0" "8" "40" "41"),
             pair!("16" "24" "42" "43"),

@@ -9,7 +9,7 @@
 //! remote_call    a thread makes system calls for us, and goes on where it was, whatever becomes of uu
 //! frame          the signal frame by which that thread restores itself, and the registers of calls, by CPU
 //! preflight      what is found out about the process before, and why it will not do
-//! process        a process, told apart from a later one with its id
+//! process        a process, distinguished from a later one with its id
 //! registrations  code that it has registered, which a sampler would not see
 //! image          the sampler's object
 //! opened         files that the process opens
@@ -189,7 +189,7 @@ fn with_any<T>(
 ) -> Result<T, Trouble> {
     let mappings: Vec<Mapping> = maps::of(pid)?.collect();
     let fits = |registers: &Registers| {
-        let is_inside = (text.start..text.start + text.len).contains(&pc(&registers));
+        let is_inside = (text.start..text.start + text.len).contains(&pc(registers));
         !is_inside && preflight::has_stack(registers, &mappings, STACK + 16 * 1024)
     };
     if tids(pid)?.is_empty() {
