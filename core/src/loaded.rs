@@ -205,6 +205,12 @@ const ENTRIES: usize = 512;
 const BUCKET: u32 = 1 << 16;
 
 impl Dynamic {
+    /// Process address of the section; 0: there is none.
+    #[cfg(test)]
+    pub fn address(&self) -> u64 {
+        self.first as u64
+    }
+
     fn entries(&self) -> impl Iterator<Item = [u64; 2]> {
         let first = self.first;
         (0..ENTRIES)

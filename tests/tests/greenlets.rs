@@ -1,9 +1,10 @@
 //! Greenlets: each one's stack ends where the greenlet begins, with all of its Python frames and no frame of the code
 //! that started it.
 
+use std::process::Command;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_tests::samples::Sample;
-use uunwind_tests::{packages, paths, uu};
+use uunwind_tests::{compile, packages, paths, process, uu};
 
 /// The Python functions of a greenlet that works, and of the main program, leaf first.
 const IN_GREENLET: [&str; 8] = ["work", "inner", "inner", "inner", "inner", "inner", "inner", "in_greenlet"];
@@ -38,4 +39,22 @@ fn a_greenlets_stack_ends_at_its_base() {
     }
     println!("{inside} samples in greenlets, {switching} while they switch");
     assert!(inside > 100, "{inside} samples in greenlets: {}", recording.outcome.text());
+}
+
+/// At each instruction of switches, where no rule table is: nothing has prepared them.
+#[test]
+fn a_switch_is_recognised_without_a_table() {
+    let Some(python) = packages::environment("greenlet", &["greenlet==3.5.6"]) else { return };
+    let scratch = paths::scratch("greenlets_switch");
+    let helper = compile::shared_with_library(&scratch, "switches.so", &["python/switches.c"]);
+    let mut command = Command::new(&python);
+    command.arg(paths::source("python/switches.py")).arg(&helper);
+    let out = process::run(&mut command, &scratch, uu::LIMIT).expect_code(0);
+    println!("{}", out.text());
+    let count = |what: &str| -> u64 {
+        let part = out.stdout.split([':', ',']).find_map(|part| part.trim().strip_suffix(what));
+        part.and_then(|n| n.trim().parse().ok()).unwrap_or_else(|| panic!("no number of '{what}': {}", out.text()))
+    };
+    assert_eq!((count("beyond a base"), count("others")), (0, 0), "{}", out.text());
+    assert!(count("at a base") > 1000 && count("whole") > 1000 && count("in transit") > 10, "{}", out.text());
 }

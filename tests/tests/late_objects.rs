@@ -35,11 +35,38 @@ fn the_table_of_an_object_comes_with_its_dlopen() {
     }
 }
 
-/// A name without a slash is searched for by the loader: a sample reports the object.
+/// A name without a slash is searched for by the loader, and by the recorder: no sample can have brought it.
 #[test]
-fn an_object_that_the_loader_searches_comes_with_a_sample() {
+fn the_table_of_an_object_that_the_loader_searches_comes_with_its_dlopen() {
     let scratch = paths::scratch("late_objects_searched");
     let object = compile::shared(&scratch, "late.so", &["native/late_object_lib.c"]);
-    let said = found(&scratch, &object, "late.so".as_ref(), &["works"]);
+    let said = found(&scratch, &object, "late.so".as_ref(), &[]);
+    assert!(said.parse::<u64>().is_ok(), "{said:?}");
+}
+
+/// The program opens one object and runs nothing of it; the table that it waits for is that of another one, which the
+/// first one needs.
+#[test]
+fn the_table_of_an_object_that_another_one_needs_comes_with_the_dlopen_of_that_one() {
+    let scratch = paths::scratch("late_objects_needed");
+    let needed = compile::shared(&scratch, "libneeded.so", &["native/late_object_lib.c"]);
+    let options = ["-shared", "-fPIC", "-Wl,--no-as-needed", "-L.", "-lneeded", "-x", "c", "/dev/null"];
+    let mut link = Command::new("gcc");
+    link.args(["-o", "outer.so"]).args(options).current_dir(&scratch);
+    assert!(link.status().expect("gcc").success());
+    let outer = scratch.join("outer.so");
+    let said = found(&scratch, &needed, outer.as_os_str(), &[]);
+    assert!(said.parse::<u64>().is_ok(), "{said:?}");
+}
+
+/// Where the recorder's search finds nothing, as in folders that a program has given the loader since its start, a
+/// sample reports the object.
+#[test]
+fn an_object_that_is_found_in_no_known_folder_comes_with_a_sample() {
+    let scratch = paths::scratch("late_objects_sampled");
+    let object = compile::shared(&scratch, "late.so", &["native/late_object_lib.c"]);
+    // Longer than any path that is announced.
+    let long = format!("{}/.{}/late.so", scratch.display(), "/.".repeat(450));
+    let said = found(&scratch, &object, long.as_ref(), &["works"]);
     assert!(said.parse::<u64>().is_ok(), "{said:?}");
 }

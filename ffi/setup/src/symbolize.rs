@@ -142,7 +142,7 @@ fn in_object((path, build_id): &Object, addresses: Vec<u64>, frames: &[Frame]) -
     // A program whose file was removed or replaced is there still.
     let program = std::fs::read_link(mapped::PROGRAM).is_ok_and(|program| program == path);
     let files = if program { vec![path, PathBuf::from(mapped::PROGRAM)] } else { vec![path] };
-    match look_up(&Mapped { build_id, headers_key, files: &files, folders: &[] }, &addresses, HALVES) {
+    match look_up(&Mapped { build_id, headers_key, files: &files, folders: &[], kept: None }, &addresses, HALVES) {
         Ok(answer) => Found {
             symbols: answer.symbols.into_iter().map(|symbol| (symbol.address, symbol)).collect(),
             problem: answer.remark.unwrap_or_default(),

@@ -22,6 +22,20 @@ const SELDOM: u32 = 4096;
 /// Compilers align functions to a multiple of this many bytes.
 const FUNCTION_ALIGNMENT: u64 = 16;
 
+/// Why there is no caller, in an object that runs something on a part of another's stack: there its stack ends, or it
+/// is being switched. Its unwind data does not say so.
+#[cold]
+#[inline(never)]
+fn at_switches(object: &Object, lookup: u64, reader: &mut Reader<'_>) -> Option<StopReason> {
+    if object.begins_stacks.contains(lookup) {
+        return Some(StopReason::SwitchedStack);
+    }
+    let was = reader.pause(true);
+    let is_in_transit = uunwind_sources::is_in_transit(lookup, reader);
+    reader.pause(was);
+    is_in_transit.then_some(StopReason::StackInTransit)
+}
+
 impl Live<'_> {
     /// Whether the return address `pc` is the first byte of a function and does not follow a call (a function may end
     /// with one). Then no call has pushed it: it is the entry of a new stack, as makecontext(3) writes it. Only
@@ -156,6 +170,12 @@ impl Live<'_> {
         if !object.code.may_hold(lookup) {
             RULES.put(key, self.current.rules_key, Packed::failed(StopReason::NotCode).words());
             return Err(StopReason::NotCode);
+        }
+        if !object.begins_stacks.is_empty() {
+            if let Some(reason) = at_switches(object, lookup, reader) {
+                RULES.put(key, self.current.rules_key, Packed::failed(reason).words());
+                return Err(reason);
+            }
         }
         if self.cie.0 != self.current.generation || self.cie.0 == 0 {
             self.cie = (self.current.generation, LastCie::new());

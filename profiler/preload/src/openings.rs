@@ -9,8 +9,9 @@ use uunwind_core::syscall::{self, nr};
 use uunwind_ring::openings::{Openings, PATH_BYTES};
 
 /// Says that the object with this name, as dlopen(3) takes it, is about to be loaded, so that its rule table is there
-/// when its code runs. A name without a slash is searched for by the loader: such an object, and what an object needs,
-/// comes to the recorder with the first sample that meets it. Not for handlers.
+/// when its code runs. A name without a slash is searched for by the loader, and by the recorder, as is what an object
+/// needs: where that finds another file or none, the object comes with the first sample that meets it. Not for
+/// handlers.
 ///
 /// # Safety
 /// `file` must be 0 or the address of a NUL-terminated string.
@@ -25,7 +26,7 @@ pub unsafe fn announce(file: usize) {
     let Some(len) = (0..=PATH_BYTES).find(|at| unsafe { text.add(*at).read() } == 0) else { return };
     // SAFETY: these bytes were just read.
     let path = unsafe { core::slice::from_raw_parts(text, len) };
-    if path.contains(&b'/') {
+    if len > 0 {
         // SAFETY: the session stays mapped.
         unsafe { Openings::at(process.session.first_page()) }.put(block.pid, path);
         ring(process);

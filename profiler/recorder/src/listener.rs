@@ -1,12 +1,14 @@
-//! The thread that answers the session's bell: it publishes the cached rule table of an object that a process is about
-//! to load, while the process loads it. It waits for no pass over the rings, and a pass does not wait for it.
+//! The thread that answers the session's bell: it publishes the cached rule tables of an object that a process is about
+//! to load, and of what that object needs, while the process loads them. It waits for no pass over the rings, and a
+//! pass does not wait for it.
 
 use crate::analyst::without_signals;
 use crate::session::Session;
 use crate::tables::Tables;
 use rustix::event::{eventfd, EventfdFlags};
-use std::ffi::OsStr;
-use std::io;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -16,6 +18,7 @@ use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::Arc;
 use std::thread::Builder;
 use std::time::Duration;
+use uunwind_analyse::Search;
 use uunwind_elf::{key_of, Image};
 use uunwind_ring::layout::FIRST_PAGE;
 use uunwind_ring::openings::{Openings, SLOTS};
@@ -29,7 +32,9 @@ const HURRIED: i32 = -10;
 /// Its slice of CPU time, in ns: the shortest that the kernel gives.
 const SLICE: u64 = 100_000;
 /// At most this number of openings wait for the recorder's own thread; each is a path.
-const MOST_WAITING: usize = 64;
+const MOST_WAITING: usize = 256;
+/// Bytes of a process's environment that are read.
+const ENVIRONMENT: u64 = 1 << 20;
 
 /// An object that a process is about to load.
 #[derive(Debug, PartialEq, Eq)]
@@ -140,7 +145,7 @@ impl Drop for Listener {
 
 fn listen(shared: &Shared, tables: &Tables, cache: &Cache, report: &SyncSender<Opening>, waker: &Waker) {
     hurry();
-    let mut next = 0;
+    let (mut next, mut search) = (0, Search::default());
     loop {
         let heard = shared.bell().load(Ordering::Acquire);
         if shared.is_over.load(Ordering::Acquire) {
@@ -155,10 +160,17 @@ fn listen(shared: &Shared, tables: &Tables, cache: &Cache, report: &SyncSender<O
         while next != count {
             let Some((pid, path)) = openings.get(next) else { break };
             next = next.wrapping_add(1);
-            let Some(opening) = place(pid, path.as_bytes(), user) else { continue };
-            prepare(&opening.file, tables, cache);
-            // Where too many wait, the object comes with the first sample that meets it.
-            let _ = report.try_send(opening);
+            let Some(opening) = place(pid, path.as_bytes(), user, &search) else { continue };
+            let opened = opening.file.clone();
+            let found = |opening: Opening| {
+                prepare(&opening.file, tables, cache);
+                // Where too many wait, the object comes with the first sample that meets it.
+                let _ = report.try_send(opening);
+            };
+            found(opening);
+            for file in needs(pid, &opened, &mut search) {
+                found(Opening { path: file.as_os_str().as_bytes().to_vec(), file });
+            }
         }
         waker.wake();
         uunwind_clock::sleep(REST);
@@ -194,15 +206,24 @@ fn hurry() {
     }
 }
 
-/// Where the recorder can open a file that a process with this path opens. `None`: the process is not this user's, so
-/// what may be read here is not what it may read; or it is gone.
-fn place(pid: u32, path: &[u8], user: u32) -> Option<Opening> {
+/// Where the recorder can open a file that a process opens by this path, or by a name that the loader searches for.
+/// `None`: the process is not this user's, so what may be read here is not what it may read; or it is gone; or the
+/// name is not found.
+fn place(pid: u32, path: &[u8], user: u32, search: &Search) -> Option<Opening> {
     let process = PathBuf::from(format!("/proc/{pid}"));
     if std::fs::metadata(&process).ok()?.uid() != user {
         return None;
     }
-    let path = Path::new(OsStr::from_bytes(path));
     let folder = uunwind_elf::process::folder(pid);
+    let name = Path::new(OsStr::from_bytes(path));
+    let searched = (!path.contains(&b'/')).then(|| {
+        let found = search.named(name.as_os_str(), &folder.join("exe"), library_path(&folder));
+        found.filter(|_| !path.is_empty() && sees_our_files(&folder))
+    });
+    let path = match &searched {
+        Some(found) => found.as_deref()?,
+        None => name,
+    };
     let path =
         if path.is_absolute() { path.to_owned() } else { std::fs::read_link(folder.join("cwd")).ok()?.join(path) };
     // What these lead to for the process is something else for the recorder.
@@ -212,6 +233,30 @@ fn place(pid: u32, path: &[u8], user: u32) -> Option<Opening> {
         Err(_) => folder.join("root").join(path.strip_prefix("/").ok()?),
     };
     Some(Opening { file, path: path.into_os_string().into_encoded_bytes() })
+}
+
+/// What an object needs that a process is about to load, without names that were looked for before. Nothing, if the
+/// process sees other files than the recorder.
+fn needs(pid: u32, opened: &Path, search: &mut Search) -> Vec<PathBuf> {
+    let folder = uunwind_elf::process::folder(pid);
+    if !sees_our_files(&folder) {
+        return Vec::new();
+    }
+    search.closure(opened, || library_path(&folder)).split_off(1)
+}
+
+/// Whether a process has the recorder's root folder.
+fn sees_our_files(process: &Path) -> bool {
+    let identity = |path: &Path| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    identity(&process.join("root")).is_some_and(|root| Some(root) == identity(Path::new("/")))
+}
+
+/// `LD_LIBRARY_PATH` of a process, as its last exec gave it.
+fn library_path(process: &Path) -> Option<OsString> {
+    let mut environment = Vec::new();
+    File::open(process.join("environ")).ok()?.take(ENVIRONMENT).read_to_end(&mut environment).ok()?;
+    let value = environment.split(|byte| *byte == 0).find_map(|text| text.strip_prefix(b"LD_LIBRARY_PATH="))?;
+    Some(OsStr::from_bytes(value).to_owned())
 }
 
 /// Publishes the object's rule table, if it is cached.
@@ -231,12 +276,17 @@ fn prepare(file: &Path, tables: &Tables, cache: &Cache) {
 mod tests {
     use super::*;
     use crate::facts::FactsPublisher;
+    use std::process::{Command, Stdio};
 
     /// What the preloaded object does.
     fn announce(session: &Session, path: &str) {
+        announce_of(session, std::process::id(), path);
+    }
+
+    fn announce_of(session: &Session, pid: u32, path: &str) {
         let page = session.memory().at(0, FIRST_PAGE).expect("a page");
         // SAFETY: the page lives as long as the session.
-        unsafe { Openings::at(page) }.put(std::process::id(), path.as_bytes());
+        unsafe { Openings::at(page) }.put(pid, path.as_bytes());
         // SAFETY: as above.
         let bell = unsafe { &(*page.cast::<uunwind_ring::layout::SessionHeader>()).bell };
         bell.fetch_add(1, Ordering::Release);
@@ -264,7 +314,8 @@ mod tests {
         announce(&session, "/bin/sh");
         until(|| waker.is_woken());
         let found = listener.poll();
-        until(|| found.len() == 1 || !listener.poll().is_empty());
+        // What it needs comes after it.
+        until(|| !found.is_empty() || !listener.poll().is_empty());
         assert!(!facts.has_table(key));
         cache.table(&shell).expect("a table");
         announce(&session, "/bin/sh");
@@ -276,9 +327,53 @@ mod tests {
         }
     }
 
+    /// Objects by a name that only a process's LD_LIBRARY_PATH leads to, and what they need.
+    #[test]
+    fn what_the_loader_searches_for_and_what_that_needs_is_published() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("x.c"), "int f(int n) { return n ? f(n - 1) + n : 0; }").expect("room");
+        let link = |name: &str, needed: &[&str]| {
+            let mut command = Command::new("gcc");
+            command.args(["-O1", "-shared", "-fPIC", "-Wl,--no-as-needed", "-L.", "-o", name, "x.c"]).args(needed);
+            // Each has a key of its own, by its build-id.
+            command.arg("-Wl,--build-id=sha1").arg(format!("-Wl,-soname,{name}")).current_dir(folder.path());
+            assert!(command.status().expect("gcc").success());
+        };
+        link("libinner.so", &[]);
+        link("libmiddle.so", &["-linner"]);
+        link("libouter.so", &["-lmiddle"]);
+        let (session, facts) = (Session::create().expect("memory"), FactsPublisher::create().expect("memory"));
+        let cache = Cache::at(at("tables"));
+        let keys = ["libinner.so", "libmiddle.so", "libouter.so"].map(|name| {
+            let image = Image::open(&at(name)).expect("an object");
+            cache.table(&image).expect("a table");
+            key_of(&image).0
+        });
+        let waker = Waker::new().expect("an eventfd");
+        let listener = Listener::start(&session, facts.tables().clone(), cache, waker).expect("a thread");
+        // It ends when its input does.
+        let mut process = Command::new("cat");
+        process.env("LD_LIBRARY_PATH", folder.path()).stdin(Stdio::piped());
+        let mut process = process.spawn().expect("cat");
+        announce_of(&session, process.id(), "libouter.so");
+        until(|| keys.iter().all(|key| facts.has_table(*key)));
+        // The recorder's own thread hears of them, too, and of what is not cached.
+        let mut heard: Vec<Vec<u8>> = Vec::new();
+        let is_heard = |heard: &[Vec<u8>], name: &str| heard.iter().any(|path| path.ends_with(name.as_bytes()));
+        while !["libinner.so", "libmiddle.so", "libouter.so"].iter().all(|name| is_heard(&heard, name)) {
+            heard.extend(listener.poll().into_iter().map(|opening| opening.path));
+            std::thread::sleep(REST);
+        }
+        drop(process.stdin.take());
+        let _ = process.wait();
+    }
+
     #[test]
     fn a_path_is_looked_up_as_the_process_sees_it() {
         let (own, user) = (std::process::id(), rustix::process::geteuid().as_raw());
+        let search = Search::default();
+        let place = |pid: u32, path: &[u8], user: u32| place(pid, path, user, &search);
         let found = place(own, b"/lib/x.so", user).expect("this process");
         assert_eq!(found.file, PathBuf::from(format!("/proc/{own}")).join("root").join("lib/x.so"));
         let here = std::env::current_dir().expect("a folder");

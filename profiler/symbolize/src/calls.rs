@@ -4,7 +4,7 @@
 
 use super::{demangle, functions, table};
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
-use object::{Architecture, Object, ObjectSection, SectionFlags};
+use object::{Architecture, Object, ObjectSection, ReadRef, SectionFlags};
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::path::Path;
@@ -32,8 +32,21 @@ struct Jumps {
     leaves: bool,
 }
 
-/// A section of code: whether it is a procedure linkage table, its address, its bytes.
-type Code<'d> = (bool, u64, &'d [u8]);
+/// The code of a file, of which no more is read than functions that are asked for.
+struct Code<'d> {
+    file: &'d Blocks,
+    sections: Vec<Section>,
+}
+
+/// A section of code.
+struct Section {
+    /// It is a procedure linkage table.
+    plt: bool,
+    /// File address.
+    address: u64,
+    /// Its place in the file: offset and bytes.
+    place: (u64, u64),
+}
 
 /// The direct calls that end at return addresses one byte after these `addresses` (file addresses), and lead to
 /// functions that may jump to others.
@@ -41,14 +54,12 @@ pub fn find(path: &Path, object: u32, addresses: &[u64]) -> Option<Vec<Call>> {
     let cache = Blocks::new(uunwind_elf::files::open(path).ok()?);
     let elf = object::File::parse(&cache).ok().filter(|elf| elf.architecture() == Architecture::X86_64)?;
     let executable = |flags| matches!(flags, SectionFlags::Elf { sh_flags } if sh_flags & u64::from(object::elf::SHF_EXECINSTR) != 0);
-    let code: Vec<Code<'_>> = elf
-        .sections()
-        .filter(|section| executable(section.flags()))
-        .filter_map(|s| {
-            let name = s.name().ok()?;
-            Some((name.starts_with(".plt") || name.starts_with(".iplt"), s.address(), s.data().ok()?))
-        })
-        .collect();
+    let sections = elf.sections().filter(|section| executable(section.flags())).filter_map(|s| {
+        let name = s.name().ok()?;
+        let plt = name.starts_with(".plt") || name.starts_with(".iplt");
+        Some(Section { plt, address: s.address(), place: s.file_range()? })
+    });
+    let code = Code { file: &cache, sections: sections.collect() };
     let calls: Vec<(u64, u64)> = addresses.iter().filter_map(|at| Some((*at, target(&code, *at)?))).collect();
     let jumps = follow(path, &code, calls.iter().map(|(_, target)| *target).collect())?;
     let targets: Vec<u64> = calls.iter().map(|(_, target)| *target).collect();
@@ -62,17 +73,19 @@ pub fn find(path: &Path, object: u32, addresses: &[u64]) -> Option<Vec<Call>> {
 }
 
 /// The bytes of a range of code, and whether it lies in a procedure linkage table.
-fn bytes<'d>(code: &[Code<'d>], range: &Range<u64>) -> Option<(bool, &'d [u8])> {
-    let len = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
-    code.iter().find_map(|(plt, start, bytes)| {
-        let from = usize::try_from(range.start.checked_sub(*start)?).ok()?;
-        Some((*plt, bytes.get(from..from.checked_add(len)?)?))
+fn bytes<'d>(code: &Code<'d>, range: &Range<u64>) -> Option<(bool, &'d [u8])> {
+    let len = range.end.checked_sub(range.start)?;
+    code.sections.iter().find_map(|Section { plt, address, place: (offset, size) }| {
+        let from = range.start.checked_sub(*address)?;
+        let is_inside = from.checked_add(len)? <= *size;
+        let bytes = is_inside.then(|| code.file.read_bytes_at(offset.checked_add(from)?, len).ok()).flatten()?;
+        Some((*plt, bytes))
     })
 }
 
 /// Where the direct call leads whose last byte lies at `last`; `None` if there may be another call, and for a stub of
 /// the linkage table, which may lead anywhere.
-fn target(code: &[Code<'_>], last: u64) -> Option<u64> {
+fn target(code: &Code<'_>, last: u64) -> Option<u64> {
     let next = last.checked_add(1)?;
     let call = next.checked_sub(CALL_BYTES)?;
     let (_, [CALL, distance @ ..]) = bytes(code, &(call..next))? else { return None };
@@ -85,7 +98,7 @@ fn target(code: &[Code<'_>], last: u64) -> Option<u64> {
 }
 
 /// Where the functions at these addresses jump, and those that they jump to.
-fn follow(path: &Path, code: &[Code<'_>], mut from: HashSet<u64>) -> Option<HashMap<u64, Jumps>> {
+fn follow(path: &Path, code: &Code<'_>, mut from: HashSet<u64>) -> Option<HashMap<u64, Jumps>> {
     let (mut all, mut left) = (HashMap::new(), CODE_LIMIT);
     for _ in 0..DEPTH {
         let addresses: Vec<u64> = from.drain().collect();
@@ -107,7 +120,7 @@ fn follow(path: &Path, code: &[Code<'_>], mut from: HashSet<u64>) -> Option<Hash
 }
 
 /// The jumps of one function.
-fn jumps(code: &[Code<'_>], range: &Range<u64>) -> Jumps {
+fn jumps(code: &Code<'_>, range: &Range<u64>) -> Jumps {
     let mut found = Jumps::default();
     let Some((_, text)) = bytes(code, range) else { return found };
     for instruction in &mut Decoder::with_ip(64, text, range.start, DecoderOptions::NONE) {

@@ -13,10 +13,16 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::catch_unwind;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_recording::objects::{lookup_address, ObjectMap};
 use uunwind_recording::{Inlined, Object, Recording, Symbol, Symbols};
 use uunwind_symbols::Mapped;
+use uunwind_tables_build::private_folder::Drawer;
+use uunwind_tables_build::user_folder;
+
+/// What is kept of sections: raised whenever that changes.
+const SECTIONS: &str = "1";
 
 /// Lists the places where an object's file may be found, best first. The recorder adds files that it kept open.
 pub type Files<'a> = dyn Fn(&Object) -> Vec<PathBuf> + 'a;
@@ -45,6 +51,7 @@ pub fn answer(question: &Question) -> Symbols {
         headers_key: question.facts_key,
         files: &question.files,
         folders: &question.folders,
+        kept: kept(),
     };
     match uunwind_symbols::look_up(&mapped, &question.addresses, uunwind_built_in::HALVES) {
         Ok(answer) => {
@@ -57,6 +64,12 @@ pub fn answer(question: &Question) -> Symbols {
         Err(why) => symbols.unusable.push((object, why)),
     }
     symbols
+}
+
+/// Where decompressed debug information is kept: in uu's folder in the user's cache.
+fn kept() -> Option<&'static Drawer> {
+    static KEPT: OnceLock<Option<Drawer>> = OnceLock::new();
+    KEPT.get_or_init(|| Some(Drawer::at(user_folder()?.join("sections").join(SECTIONS)))).as_ref()
 }
 
 /// A symbol as recordings have it.

@@ -4,6 +4,7 @@
 //! a range of its own, which only `take_gil` jumps into.
 
 use memchr::memmem::find_iter;
+use memchr::{memchr2_iter, memchr_iter};
 use uunwind_elf::{Elf, Function, Loaded, Span};
 use uunwind_python::lock::TAKING;
 
@@ -96,40 +97,44 @@ impl Code {
     /// Addresses in instructions that make this address: `lea register, [rip + distance]`, or, in programs that are not
     /// position-independent, `mov register, address`.
     fn references(&self, target: u64) -> Vec<u64> {
-        let is_lea = |before: [u8; 3]| matches!(before, [0x48 | 0x4c, 0x8d, form] if form & 0xc7 == 5);
-        let mut found = self.relative(Span::sized(target, 1), is_lea);
+        const LEA: u8 = 0x8d;
+        let byte = |at: usize| self.bytes.get(at).copied();
+        let operand_of_lea = |at: usize| {
+            let is_lea = matches!(byte(at.checked_sub(1)?), Some(0x48 | 0x4c)) && byte(at + 1)? & 0xc7 == 5;
+            is_lea.then_some(at + 2)
+        };
+        let leas = memchr_iter(LEA, &self.bytes).filter_map(operand_of_lea);
+        let mut found: Vec<usize> = leas.filter(|at| self.target(*at) == Some(target)).collect();
         if let Ok(operand) = u32::try_from(target).map(u32::to_le_bytes) {
-            let is_move =
-                |at: &usize| at.checked_sub(1).and_then(|at| self.bytes.get(at)).is_some_and(|b| b & 0xf8 == 0xb8);
-            let operands = find_iter(&self.bytes, &operand).filter(is_move);
-            found.extend(operands.map(|at| self.start.wrapping_add(at as u64)));
+            let is_move = |at: &usize| at.checked_sub(1).and_then(byte).is_some_and(|byte| byte & 0xf8 == 0xb8);
+            found.extend(find_iter(&self.bytes, &operand).filter(is_move));
         }
-        found
+        found.into_iter().map(|at| self.address(at)).collect()
     }
 
     /// Addresses in jumps, conditional ones and others, into this span from outside.
     fn jumps(&self, into: Span) -> Vec<u64> {
-        let is_jump = |before: [u8; 3]| matches!(before, [_, _, 0xe9] | [_, 0x0f, 0x80..=0x8f]);
-        self.relative(into, is_jump).into_iter().filter(|place| !into.contains(*place)).collect()
+        const JUMP: u8 = 0xe9;
+        const CONDITIONAL: u8 = 0x0f;
+        let operand_of_jump = |at: usize| match (self.bytes.get(at)?, self.bytes.get(at + 1)?) {
+            (&JUMP, _) => Some(at + 1),
+            (_, 0x80..=0x8f) => Some(at + 2),
+            _ => None,
+        };
+        let operands = memchr2_iter(JUMP, CONDITIONAL, &self.bytes).filter_map(operand_of_jump);
+        let into_it = operands.filter(|at| self.target(*at).is_some_and(|target| into.contains(target)));
+        into_it.map(|at| self.address(at)).filter(|place| !into.contains(*place)).collect()
     }
 
-    /// Addresses of 32-bit operands that are the distance from their end into this span. `is`: whether an instruction
-    /// with these bytes before its operand is wanted.
-    fn relative(&self, into: Span, is: impl Fn([u8; 3]) -> bool) -> Vec<u64> {
-        let mut found = Vec::new();
-        for (at, operand) in self.bytes.windows(4).enumerate() {
-            let &[a, b, c, d] = operand else { continue };
-            let end = self.start.wrapping_add(at as u64).wrapping_add(4);
-            let target = end.wrapping_add_signed(i64::from(i32::from_le_bytes([a, b, c, d])));
-            if !into.contains(target) {
-                continue;
-            }
-            let before = at.checked_sub(3).and_then(|from| self.bytes.get(from..at));
-            if let Some(&[first, second, third]) = before {
-                found.extend(is([first, second, third]).then_some(end.wrapping_sub(4)));
-            }
-        }
-        found
+    /// Where a 32-bit operand at this offset leads to, which is the distance from its end.
+    fn target(&self, at: usize) -> Option<u64> {
+        let distance = i32::from_le_bytes(*self.bytes.get(at..)?.first_chunk()?);
+        Some(self.address(at).wrapping_add(4).wrapping_add_signed(distance.into()))
+    }
+
+    /// The file address of the byte at this offset.
+    fn address(&self, at: usize) -> u64 {
+        self.start.wrapping_add(at as u64)
     }
 }
 

@@ -1,22 +1,27 @@
-//! The objects that the dynamic loader will map for a program: the program, and what it needs, recursively.
+//! The objects that the dynamic loader will map for a program, or for an object that it opens: that one, and what it
+//! needs, recursively.
 //!
 //! An estimate ahead of time: what is missing here (a library opened later, or found in another place) is analysed when
 //! it is seen. Hence no errors, only what was found.
 
 use crate::library_path;
 use object::elf;
+use std::cell::{LazyCell, OnceCell};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use uunwind_elf::Image;
 
-/// More objects than any program needs.
+/// More objects than any program needs: at most this number of names are looked for.
 const OBJECTS_LIMIT: usize = 1024;
 /// More directories than any search path has.
 const SEARCH_LIMIT: usize = 256;
+/// Names that a search follows, at most.
+const NAMES_LIMIT: usize = 65_536;
 
 /// An object found, with what its own needs are searched by.
+#[derive(Default)]
 struct Node {
     needed: Vec<OsString>,
     /// Its `DT_RPATH` and those of the objects that led to it, nearest first; empty when it has `DT_RUNPATH`.
@@ -29,33 +34,68 @@ struct Node {
 /// found are left out. Search order: `DT_RPATH`, `ld_library_path`, `DT_RUNPATH`, `/etc/ld.so.conf`, built-in
 /// directories.
 pub fn needed_closure(program: &Path, ld_library_path: Option<&OsStr>) -> Vec<PathBuf> {
-    let mut found = vec![program.to_path_buf()];
-    let Ok(image) = Image::open(program) else {
-        return found;
-    };
-    let environment = search_path(ld_library_path.unwrap_or_default(), b":;", None);
-    let system = library_path::directories();
-    let mut names = HashSet::new();
-    let mut files: HashSet<PathBuf> = program.canonicalize().into_iter().collect();
-    let mut queue = vec![Node::new(&image, &[])];
-    let mut next = 0;
-    while let Some(node) = queue.get(next) {
-        next += 1;
-        let mut children = Vec::new();
-        for name in node.needed.iter().filter(|name| names.insert((*name).clone())) {
-            let order = [&node.rpath, &environment, &node.runpath, &system];
-            let Some(image) = find(name, &order) else {
-                continue;
-            };
-            let new = image.path().canonicalize().is_ok_and(|file| files.insert(file));
-            if new && found.len() < OBJECTS_LIMIT {
-                found.push(image.path().to_path_buf());
-                children.push(Node::new(&image, &node.rpath));
+    Search::default().closure(program, || ld_library_path.map(OsStr::to_owned))
+}
+
+/// A search for objects as the loader does it, in the file system of this process. It follows each name that an object
+/// needs once, so that what most objects need costs nothing again.
+#[derive(Debug, Default)]
+pub struct Search {
+    /// Read when it is first needed.
+    system: OnceCell<Vec<PathBuf>>,
+    followed: HashSet<OsString>,
+}
+
+impl Search {
+    /// An object and all that it needs, as [`needed_closure`] has them, without names that were followed before.
+    /// `ld_library_path` is called when something is to be searched for.
+    pub fn closure(&mut self, object: &Path, ld_library_path: impl FnOnce() -> Option<OsString>) -> Vec<PathBuf> {
+        let mut found = vec![object.to_path_buf()];
+        let Ok(image) = Image::open(object) else {
+            return found;
+        };
+        let environment = LazyCell::new(|| environment(ld_library_path()));
+        let mut files: HashSet<PathBuf> = object.canonicalize().into_iter().collect();
+        let mut queue = vec![Node::new(&image, &[])];
+        let (mut next, mut left) = (0, OBJECTS_LIMIT);
+        while let Some(node) = queue.get(next) {
+            next += 1;
+            let mut children = Vec::new();
+            for name in &node.needed {
+                if left == 0 || self.followed.len() >= NAMES_LIMIT || !self.followed.insert(name.clone()) {
+                    continue;
+                }
+                left -= 1;
+                let order = [&node.rpath, &*environment, &node.runpath, self.system()];
+                let Some(image) = find(name, &order) else {
+                    continue;
+                };
+                let new = image.path().canonicalize().is_ok_and(|file| files.insert(file));
+                if new {
+                    found.push(image.path().to_path_buf());
+                    children.push(Node::new(&image, &node.rpath));
+                }
             }
+            queue.append(&mut children);
         }
-        queue.append(&mut children);
+        found
     }
-    found
+
+    /// The object that dlopen(3) finds by a name without a slash, if an object does not search in folders of its own:
+    /// in those of the program, and the system's.
+    pub fn named(&self, name: &OsStr, program: &Path, ld_library_path: Option<OsString>) -> Option<PathBuf> {
+        let program = Image::open(program).map_or_else(|_| Node::default(), |image| Node::new(&image, &[]));
+        let order = [&program.rpath, &environment(ld_library_path), &program.runpath, self.system()];
+        find(name, &order).map(|image| image.path().to_path_buf())
+    }
+
+    fn system(&self) -> &Vec<PathBuf> {
+        self.system.get_or_init(library_path::directories)
+    }
+}
+
+fn environment(ld_library_path: Option<OsString>) -> Vec<PathBuf> {
+    search_path(&ld_library_path.unwrap_or_default(), b":;", None)
 }
 
 impl Node {

@@ -1,6 +1,7 @@
 //! Compressed sections. What they claim to hold is believed only as far as their compressed bytes can hold it, and up
 //! to a limit.
 
+use flate2::{Decompress, FlushDecompress};
 use object::elf::{CompressionHeader64, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD};
 use object::{pod, LittleEndian};
 use std::io::Read;
@@ -35,10 +36,11 @@ pub fn section(bytes: &[u8], most: u64) -> Result<Vec<u8>, Unread> {
     let size = header.ch_size.get(LittleEndian);
     match header.ch_type.get(LittleEndian) {
         ELFCOMPRESS_ZLIB => zlib(stream, size, most),
-        ELFCOMPRESS_ZSTD => {
-            let decoder = |stream| ruzstd::decoding::StreamingDecoder::new(stream).map_err(|_| Unread::Damaged);
-            content(stream, (size, most), ZSTD_RATIO, decoder)
-        }
+        ELFCOMPRESS_ZSTD => content(stream, (size, most), ZSTD_RATIO, |stream, content| {
+            let decoder = ruzstd::decoding::StreamingDecoder::new(stream).ok()?;
+            decoder.take(size).read_to_end(content).ok()?;
+            Some(())
+        }),
         kind => Err(Unread::Kind(kind)),
     }
 }
@@ -51,15 +53,21 @@ pub fn old_section(bytes: &[u8], most: u64) -> Result<Vec<u8>, Unread> {
 }
 
 fn zlib(stream: &[u8], size: u64, most: u64) -> Result<Vec<u8>, Unread> {
-    content(stream, (size, most), ZLIB_RATIO, |stream| Ok(flate2::read::ZlibDecoder::new(stream)))
+    content(stream, (size, most), ZLIB_RATIO, |stream, content| {
+        // All at once: the room for it is there.
+        Decompress::new(true).decompress_vec(stream, content, FlushDecompress::Finish).ok()?;
+        content.truncate(size as usize);
+        Some(())
+    })
 }
 
-/// What a stream holds, which must be of this size, and no larger than the limit.
-fn content<'a, R: Read>(
-    stream: &'a [u8],
+/// What a stream holds, which must be of this size, and no larger than the limit. `decode` appends it to a vector that
+/// has room for it.
+fn content(
+    stream: &[u8],
     (size, most): (u64, u64),
     ratio: u64,
-    decoder: impl FnOnce(&'a [u8]) -> Result<R, Unread>,
+    decode: impl FnOnce(&[u8], &mut Vec<u8>) -> Option<()>,
 ) -> Result<Vec<u8>, Unread> {
     if size > most {
         return Err(Unread::Large(size, most));
@@ -70,7 +78,7 @@ fn content<'a, R: Read>(
     let mut content = Vec::new();
     // Where memory is short, that is an error, and no abort.
     content.try_reserve_exact(size as usize).map_err(|_| Unread::Large(size, most))?;
-    decoder(stream)?.take(size).read_to_end(&mut content).map_err(|_| Unread::Damaged)?;
+    decode(stream, &mut content).ok_or(Unread::Damaged)?;
     if content.len() as u64 == size {
         Ok(content)
     } else {

@@ -16,6 +16,7 @@ mod image;
 pub mod mapped;
 pub mod maps;
 mod notes;
+pub mod private_folder;
 pub mod process;
 mod symtab;
 mod view;

@@ -228,7 +228,7 @@ mod tests {
         let line = nm.lines().find(|line| line.ends_with(" t _int_malloc")).expect("a local function");
         let address = u64::from_str_radix(line.split(' ').next().expect("an address"), 16).expect("hexadecimal");
         let files = [folder.join("libc.so.6")];
-        let mapped = crate::Mapped { build_id: &id, headers_key: 0, files: &files, folders: &[] };
+        let mapped = crate::Mapped { build_id: &id, headers_key: 0, files: &files, folders: &[], kept: None };
         let answer = crate::look_up(&mapped, &[address], &[]).expect("an answer");
         let symbol = answer.symbols.first().expect("a symbol");
         assert!(symbol.name == "_int_malloc" && symbol.file.ends_with("malloc.c") && symbol.line > 0, "{symbol:?}");
@@ -245,7 +245,7 @@ mod tests {
             let program = folder.join("a");
             let id = Elf::read(&program).expect("ELF").build_id;
             let files = [program];
-            let mapped = crate::Mapped { build_id: &id, headers_key: 0, files: &files, folders: &[] };
+            let mapped = crate::Mapped { build_id: &id, headers_key: 0, files: &files, folders: &[], kept: None };
             let named = || {
                 let answer = crate::look_up(&mapped, &[address], &[]).expect("an answer");
                 let symbol = answer.symbols.first().expect("a symbol").clone();

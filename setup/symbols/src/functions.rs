@@ -16,6 +16,9 @@ const UDATA4: u8 = 0x03;
 /// DW_EH_PE_datarel | DW_EH_PE_sdata4.
 const TABLE: u8 = 0x3b;
 
+/// Bytes of an FDE or CIE that are read: all before the rows, unless the augmentation is a long text.
+const ENTRY: u64 = 128;
+
 /// For each file address, the range of the function that covers it.
 pub fn covering(path: &Path, addresses: &[u64]) -> Option<Vec<Option<Range<u64>>>> {
     in_image(&Blocks::new(uunwind_elf::files::open(path).ok()?), addresses)
@@ -28,24 +31,29 @@ pub fn in_image<'data, R: ReadRef<'data>>(image: R, addresses: &[u64]) -> Option
 }
 
 /// An object's index of unwind tables, and the segments that contain them.
-struct Table<'data> {
+struct Table<'data, R> {
+    data: R,
     /// File address and bytes of `.eh_frame_hdr`.
     header: (u64, &'data [u8]),
     /// Pairs of 32-bit offsets: of the function, and of its FDE.
     entries: &'data [u8],
-    segments: Vec<(u64, &'data [u8])>,
+    /// File addresses of the segments, and their places in the file.
+    segments: Vec<(u64, Range<u64>)>,
 }
 
-impl<'data> Table<'data> {
-    fn parse<R: ReadRef<'data>>(data: R) -> Option<Table<'data>> {
+impl<'data, R: ReadRef<'data>> Table<'data, R> {
+    fn parse(data: R) -> Option<Table<'data, R>> {
         let file = elf::FileHeader64::<Endianness>::parse(data).ok()?;
         let endian = file.endian().ok()?;
         let (mut header, mut segments) = (None, Vec::new());
         for segment in file.program_headers(endian, data).ok()? {
-            let place = || Some((segment.p_vaddr(endian), segment.data(endian, data).ok()?));
+            let address = segment.p_vaddr(endian);
             match segment.p_type(endian) {
-                elf::PT_GNU_EH_FRAME => header = place(),
-                elf::PT_LOAD => segments.extend(place()),
+                elf::PT_GNU_EH_FRAME => header = segment.data(endian, data).ok().map(|bytes| (address, bytes)),
+                elf::PT_LOAD => {
+                    let (offset, size) = segment.file_range(endian);
+                    segments.push((address, offset..offset.saturating_add(size)));
+                }
                 _ => {}
             }
         }
@@ -54,7 +62,7 @@ impl<'data> Table<'data> {
         let at = 4 + encoded_bytes(pointer)?;
         let count = u32_at(header.1, at)? as usize;
         let entries = header.1.get(at + 4..at.checked_add(4)?.checked_add(count.checked_mul(8)?)?)?;
-        Some(Table { header, entries, segments })
+        Some(Table { data, header, entries, segments })
     }
 
     fn find(&self, address: u64) -> Option<Range<u64>> {
@@ -79,9 +87,13 @@ impl<'data> Table<'data> {
         range.contains(&address).then_some(range)
     }
 
-    /// Bytes from a file address to the end of its segment.
+    /// At most [`ENTRY`] bytes from a file address to the end of its segment.
     fn at(&self, address: u64) -> Option<&'data [u8]> {
-        self.segments.iter().find_map(|(start, bytes)| bytes.get(usize::try_from(address.checked_sub(*start)?).ok()?..))
+        self.segments.iter().find_map(|(start, place)| {
+            let from = place.start.checked_add(address.checked_sub(*start)?)?;
+            let left = place.end.checked_sub(from)?;
+            self.data.read_bytes_at(from, left.min(ENTRY)).ok()
+        })
     }
 
     /// Length in bytes of the function that an FDE describes.

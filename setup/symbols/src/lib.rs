@@ -32,6 +32,7 @@ use debug_info::companions::Main;
 use debug_info::{Found, Source};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use uunwind_elf::private_folder::Drawer;
 use uunwind_language::Half;
 
 /// An object that was mapped, and where its file may be found.
@@ -45,6 +46,8 @@ pub struct Mapped<'a> {
     pub files: &'a [PathBuf],
     /// Folders with separate debug information, besides the system's.
     pub folders: &'a [PathBuf],
+    /// Where decompressed debug information is kept, if anywhere.
+    pub kept: Option<&'a Drawer>,
 }
 
 /// What was found about an address.
@@ -187,7 +190,12 @@ fn lines(
     paths.retain(|path| !path.starts_with("/proc/self") && !path.as_os_str().is_empty());
     let places = Main { paths: &paths, folders: object.folders };
     let found = catch_unwind(AssertUnwindSafe(|| {
-        debug_info::find(&Source::Path(main.to_owned()), &|wanted| places.candidates(wanted), addresses)
+        debug_info::find_with(
+            object.kept,
+            &Source::Path(main.to_owned()),
+            &|wanted| places.candidates(wanted),
+            addresses,
+        )
     }));
     let found = found.unwrap_or_else(|_| Err("its debug information cannot be read".to_owned()));
     let Found { symbols, remark } = found.unwrap_or_else(|why| Found {

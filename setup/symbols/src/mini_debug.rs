@@ -75,7 +75,7 @@ mod tests {
     fn answer(folder: &Path, address: u64) -> crate::Answer {
         let files = [folder.join("a")];
         let build_id = crate::Elf::read(&files[0]).expect("ELF").build_id;
-        let mapped = crate::Mapped { build_id: &build_id, headers_key: 0, files: &files, folders: &[] };
+        let mapped = crate::Mapped { build_id: &build_id, headers_key: 0, files: &files, folders: &[], kept: None };
         crate::look_up(&mapped, &[address], &[]).expect("an answer")
     }
 

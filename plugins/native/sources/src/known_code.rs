@@ -5,6 +5,7 @@ mod clone;
 mod delivery;
 mod fcontext;
 mod go;
+mod greenlet;
 mod jumpto;
 mod plt;
 mod pops;
@@ -13,6 +14,7 @@ mod start_files;
 mod swapcontext;
 
 pub use delivery::deliver;
+pub use greenlet::{is_in_transit, transit};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::Reader;
 use uunwind_core::rule::Rule;

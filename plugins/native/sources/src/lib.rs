@@ -14,7 +14,9 @@
 #[cfg_attr(target_arch = "aarch64", path = "known_code/aarch64.rs")]
 mod known_code;
 
-pub use known_code::{at_pops, by_registers_or_bytes, deliver, outside_of_objects, overrides_tables};
+pub use known_code::{
+    at_pops, by_registers_or_bytes, deliver, is_in_transit, outside_of_objects, overrides_tables, transit,
+};
 
 use uunwind_core::memory::Reader;
 use uunwind_core::rule::Rule;

@@ -2,23 +2,28 @@
 //!
 //! ```text
 //! sections   the sections of files, decompressed, within a limit
+//! kept       decompressed sections on disk
 //! split      skeletons, and the files with what they lack
 //! companions where these files, and dwz's, may lie
+//! units      which units may describe an address
 //! nesting    how deep functions are inlined
 //! ```
 
 pub mod companions;
+mod kept;
 mod nesting;
 mod sections;
 mod split;
+mod units;
 
 pub use sections::Source;
 
 use crate::{demangle, Inlined, Symbol};
 use addr2line::{Context, Frame, FrameIter, LookupContinuation, LookupResult};
-use gimli::{AbbreviationsCacheStrategy, DwarfFileType, UnitOffset, UnitRef};
+use gimli::{AbbreviationsCacheStrategy, DwarfFileType, SectionId, UnitOffset, UnitRef};
 use sections::{Bytes, Sections, Store};
 use split::Split;
+use uunwind_elf::private_folder::Drawer;
 
 /// A file that belongs to another one with debug information.
 #[derive(Clone, Copy, Debug)]
@@ -57,11 +62,21 @@ pub fn find<'b>(
     companions: &dyn Fn(&Wanted<'_>) -> Vec<Source<'b>>,
     addresses: &[u64],
 ) -> Result<Found, String> {
+    find_with(None, main, companions, addresses)
+}
+
+/// As [`find`]. `kept`: where decompressed sections are kept.
+pub fn find_with<'b>(
+    kept: Option<&Drawer>,
+    main: &Source<'b>,
+    companions: &dyn Fn(&Wanted<'_>) -> Vec<Source<'b>>,
+    addresses: &[u64],
+) -> Result<Found, String> {
     let file = Sections::open(main)?;
     if !file.has(".debug_info") {
         return Ok(Found { symbols: vec![None; addresses.len()], remark: None });
     }
-    let store = Store::new();
+    let store = Store::new(kept);
     let mut remark = None;
     let mut dwarf = file.dwarf(&store, |id| Some(id.name()))?;
     if let Some((name, build_id)) = file.supplement() {
@@ -76,10 +91,11 @@ pub fn find<'b>(
             }
         }
     }
+    let aranges = file.of(&store, Some(SectionId::DebugAranges.name())).unwrap_or_else(|_| store.keep(Vec::new()));
     dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
     let mut sorted = addresses.to_vec();
     sorted.sort_unstable();
-    nesting::check(&dwarf, &sorted)?;
+    units::keep_those_of(&mut dwarf, aranges, &sorted, &store)?;
     let damaged = |error: gimli::Error| format!("its debug information is damaged: {error}");
     let context = Context::from_dwarf(dwarf).map_err(damaged)?;
     let split = Split::new(&store, companions);

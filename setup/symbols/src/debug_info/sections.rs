@@ -1,6 +1,7 @@
 //! The DWARF sections of an ELF file, as they are there or decompressed. Any bytes may be passed: what is read and made
 //! of all files together has a limit.
 
+use super::kept;
 use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
 use object::{Object, ObjectSection, ReadCache, ReadRef, SectionFlags};
 use std::cell::Cell;
@@ -8,13 +9,14 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use typed_arena::Arena;
+use uunwind_elf::private_folder::Drawer;
 use uunwind_elf::{compressed, files};
 
 /// Most bytes of sections that are used for one object, decompressed.
 const LIMIT: u64 = 2 << 30;
 /// Sections that no name, line or inlined function is read from.
 const UNUSED: &[SectionId] = &[
-    // The ranges of units are in their entries, too.
+    // What addr2line makes of it is in the units' entries, too; which units are read, it says elsewhere.
     SectionId::DebugAranges,
     SectionId::DebugLoc,
     SectionId::DebugLocLists,
@@ -28,19 +30,22 @@ const UNUSED: &[SectionId] = &[
 pub type Bytes<'s> = EndianSlice<'s, LittleEndian>;
 
 /// What was read, as long as anything refers to it.
-pub struct Store {
+pub struct Store<'k> {
     bytes: Arena<Vec<u8>>,
+    /// Where decompressed sections are kept.
+    kept: Option<&'k Drawer>,
     /// Bytes that may still be read.
     left: Cell<u64>,
 }
 
-impl Store {
-    /// An empty one.
-    pub fn new() -> Store {
-        Store { bytes: Arena::new(), left: Cell::new(LIMIT) }
+impl<'k> Store<'k> {
+    /// An empty one. `kept`: where decompressed sections are kept, if anywhere.
+    pub fn new(kept: Option<&'k Drawer>) -> Store<'k> {
+        Store { bytes: Arena::new(), kept, left: Cell::new(LIMIT) }
     }
 
-    fn keep(&self, bytes: Vec<u8>) -> Bytes<'_> {
+    /// Keeps these bytes.
+    pub fn keep(&self, bytes: Vec<u8>) -> Bytes<'_> {
         self.left.set(self.left.get().saturating_sub(bytes.len() as u64));
         EndianSlice::new(self.bytes.alloc(bytes), LittleEndian)
     }
@@ -127,7 +132,7 @@ impl<'b> Sections<'b> {
     /// The DWARF sections that are used, by the names that `name` gives them; the others are empty.
     pub fn dwarf<'s>(
         &self,
-        store: &'s Store,
+        store: &'s Store<'_>,
         name: fn(SectionId) -> Option<&'static str>,
     ) -> Result<Dwarf<Bytes<'s>>, String> {
         Dwarf::load(|id| self.of(store, name(id).filter(|_| !UNUSED.contains(&id))))
@@ -135,11 +140,11 @@ impl<'b> Sections<'b> {
 
     /// The sections of a name, one after the other: type units have some of their own in an object file. Empty if there
     /// are none.
-    pub fn of<'s>(&self, store: &'s Store, name: Option<&str>) -> Result<Bytes<'s>, String> {
+    pub fn of<'s>(&self, store: &'s Store<'_>, name: Option<&str>) -> Result<Bytes<'s>, String> {
         let (mut all, mut left) = (Vec::new(), store.left.get());
         for section in self.listed.sections.iter().filter(|section| Some(&*section.name) == name) {
             let unread = |why: &str| format!("its debug information cannot be read: {}: {why}", section.name);
-            let content = self.content(section, left).map_err(|why| unread(&why))?;
+            let content = self.content(section, left, store.kept).map_err(|why| unread(&why))?;
             left = left.saturating_sub(content.len() as u64);
             if all.is_empty() {
                 all = content;
@@ -151,15 +156,15 @@ impl<'b> Sections<'b> {
     }
 
     /// What a section holds, at most `left` bytes.
-    fn content(&self, section: &Section, left: u64) -> Result<Vec<u8>, String> {
+    fn content(&self, section: &Section, left: u64, folder: Option<&Drawer>) -> Result<Vec<u8>, String> {
         if section.size > left {
             return Err(format!("of an object's debug information, at most {LIMIT} bytes are read"));
         }
         let bytes = self.content.read(section.offset, section.size).map_err(|error| error.to_string())?;
         let content = match section.packing {
             Packing::None => return Ok(bytes),
-            Packing::Gabi => compressed::section(&bytes, left),
-            Packing::Old => compressed::old_section(&bytes, left),
+            Packing::Gabi => kept::section(folder, &bytes, left, || compressed::section(&bytes, left)),
+            Packing::Old => kept::section(folder, &bytes, left, || compressed::old_section(&bytes, left)),
         };
         content.map_err(|error| error.to_string())
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// The files with the split units of one file.
 pub struct Split<'s, 'b, 'c> {
-    store: &'s Store,
+    store: &'s Store<'s>,
     companions: &'c dyn Fn(&Wanted<'_>) -> Vec<Source<'b>>,
     /// Opened when they are first asked for.
     packages: OnceCell<Vec<Package<'s>>>,
@@ -36,7 +36,7 @@ struct Lost {
 
 impl<'s, 'b, 'c> Split<'s, 'b, 'c> {
     /// `companions`: where such files may be, best first.
-    pub fn new(store: &'s Store, companions: &'c dyn Fn(&Wanted<'_>) -> Vec<Source<'b>>) -> Split<'s, 'b, 'c> {
+    pub fn new(store: &'s Store<'s>, companions: &'c dyn Fn(&Wanted<'_>) -> Vec<Source<'b>>) -> Split<'s, 'b, 'c> {
         Split { store, companions, packages: OnceCell::new(), lost: RefCell::default() }
     }
 

@@ -37,6 +37,16 @@ pub fn deliver(_to: Delivery, _cursor: &mut Cursor, _reader: &mut Reader<'_>) ->
     false
 }
 
+/// Switches of greenlets are not recognised here.
+pub fn is_in_transit(_lookup: u64, _reader: &mut Reader<'_>) -> bool {
+    false
+}
+
+/// As [`is_in_transit`].
+pub fn transit(_code: &[u8]) -> Option<core::ops::Range<usize>> {
+    None
+}
+
 /// The rule of code without tables. Its range is not determined.
 #[cold]
 pub fn not_covered(lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<(Rule, Span)> {

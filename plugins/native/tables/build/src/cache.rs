@@ -4,10 +4,10 @@
 //! A cache saves time and nothing else: an entry that is missing, damaged, of another version, or that another user
 //! could have written, is built anew, and a folder that cannot be written is done without.
 
-use super::private_folder::Drawer;
 use super::sections::Inputs;
 use super::NoTable;
 use std::path::PathBuf;
+use uunwind_elf::private_folder::Drawer;
 use uunwind_elf::Image;
 use uunwind_tables::format::{checksum, TableHead};
 use uunwind_tables::Table;

@@ -5,7 +5,8 @@
 //!   stack (`uunwind_sources::overrides_tables` has the rule);
 //! - greenlet runs each greenlet in `inner_bootstrap`, on the stack of whoever started it: what lies beyond is not the
 //!   greenlet's, and other greenlets overwrite it. And while it switches, the stack pointer is the new one before the
-//!   stack's contents are.
+//!   stack's contents are (`uunwind_sources::transit`). Walks know both without a table (`Object::begins_stacks`), of
+//!   greenlet 3.
 
 use super::rule_set::RuleSet;
 use object::elf::{PF_X, PT_LOAD};
@@ -29,8 +30,6 @@ const MOST_SWAPCONTEXT: u64 = 4096;
 /// What a module of greenlet exports, and what its functions are called that run a greenlet (version 2 and later).
 const GREENLET: &str = "PyInit__greenlet";
 const RUNS_GREENLET: &str = "_ZN8greenlet12UserGreenlet15inner_bootstrap";
-/// The call that restores a stack's contents follows the switch after at most this number of bytes.
-const RESTORED_WITHIN: usize = 24;
 
 /// All of them in an object.
 pub fn of(image: &Image, rules: &mut RuleSet) -> Vec<Special> {
@@ -62,35 +61,20 @@ fn swapcontext(image: &Image, rules: &mut RuleSet) -> Vec<Special> {
     found.map(|(pc, rule)| Special { from: pc, to: pc + 1, number: rules.number(&rule) }).collect()
 }
 
-/// From where the stack pointer is moved by a register, and rbp with it (slp_switch in greenlet's
-/// platform/switch_amd64_unix.h), to the end of the call that then restores what was on the stack.
+/// Where the stack is in transit between two greenlets, by the code.
 fn greenlet_switches(image: &Image, rules: &mut RuleSet) -> Vec<Special> {
     let number = rules.failed(StopReason::StackInTransit);
     let mut all = Vec::new();
     for segment in image.segments().iter().filter(|s| s.kind == PT_LOAD && s.flags & PF_X != 0) {
         let Some(code) = image.read_file(segment.offset, segment.file_size) else { continue };
         for at in 0..code.len() {
-            let rest = code.get(at..).unwrap_or_default();
-            let Some(moved) = moves_stack(rest) else { continue };
-            let calls = (moved..moved + RESTORED_WITHIN).find(|call| rest.get(*call) == Some(&CALL));
-            if let Some(call) = calls {
-                let start = segment.address + at as u64;
-                all.push(Special { from: start + ADD_BYTES, to: start + call as u64 + CALL_BYTES, number });
+            if let Some(transit) = code.get(at..).and_then(uunwind_sources::transit) {
+                let place = |offset: usize| segment.address + (at + offset) as u64;
+                all.push(Special { from: place(transit.start), to: place(transit.end), number });
             }
         }
     }
     all
-}
-
-const CALL: u8 = 0xe8;
-const CALL_BYTES: u64 = 5;
-const ADD_BYTES: u64 = 3;
-
-/// Whether code begins with `add %r,%rsp; add %r,%rbp`: how many bytes they have.
-fn moves_stack(code: &[u8]) -> Option<usize> {
-    let [rex, 0x01, to_sp, other_rex, 0x01, to_fp, ..] = code else { return None };
-    let (sp, fp) = (to_sp & 0xc7 == 0xc4, to_fp & 0xc7 == 0xc5);
-    (matches!(rex, 0x48 | 0x4c) && rex == other_rex && sp && fp && to_sp & 0x38 == to_fp & 0x38).then_some(6)
 }
 
 /// The rows of a function at `start` of `len` bytes (offset and number, ascending, the first one at 0), with what is
@@ -132,14 +116,5 @@ mod tests {
         assert_eq!(put(102, 105), [(0, 10), (2, 99), (5, 11), (8, 12)]);
         assert_eq!(put(105, 112), [(0, 10), (4, 11), (5, 99), (12, 12)]);
         assert_eq!(put(110, 116), [(0, 10), (4, 11), (8, 12), (10, 99)]);
-    }
-
-    #[test]
-    fn a_switch_of_stacks_is_known_by_its_two_instructions() {
-        // add %rax,%rsp; add %rax,%rbp — add %r9,%rsp; add %r9,%rbp — different registers; one of them alone
-        assert_eq!(moves_stack(&[0x48, 0x01, 0xc4, 0x48, 0x01, 0xc5]), Some(6));
-        assert_eq!(moves_stack(&[0x4c, 0x01, 0xcc, 0x4c, 0x01, 0xcd]), Some(6));
-        assert_eq!(moves_stack(&[0x48, 0x01, 0xc4, 0x48, 0x01, 0xdd]), None);
-        assert_eq!(moves_stack(&[0x48, 0x01, 0xc4, 0x90, 0x90, 0x90]), None);
     }
 }

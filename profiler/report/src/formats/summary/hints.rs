@@ -2,8 +2,10 @@
 
 use super::{percent, Style};
 use crate::stacks::{Kind, Profile};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::path::Path;
 use uunwind_recording::Recording;
 
 /// Share of the time that must be unnamed, or spent in a runtime, to be worth a hint; in percent.
@@ -152,17 +154,24 @@ const PACKAGES: &str = "/var/lib/dpkg/info";
 
 /// The Debian package that has installed a file.
 fn package(path: &str) -> Option<String> {
+    let names =
+        std::fs::read_dir(PACKAGES).ok()?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    package_among(path, names.collect(), |name| std::fs::read(Path::new(PACKAGES).join(name)).ok())
+}
+
+/// The same, by the names of lists and what is in them. There may be thousands of lists, with megabytes: first come
+/// those of packages that are named as the file is (libfoo.so.6: libfoo6).
+fn package_among(path: &str, mut names: Vec<String>, read: impl Fn(&str) -> Option<Vec<u8>>) -> Option<String> {
     // /lib is a link to /usr/lib on merged systems; packages, and the dynamic loader, may have either path.
     let paths = [path, path.strip_prefix("/usr").unwrap_or(path), &format!("/usr{path}")];
-    let has = |list: &String| list.lines().any(|line| paths.contains(&line));
-    for entry in std::fs::read_dir(PACKAGES).ok()?.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(package) = name.strip_suffix(".list") else { continue };
-        if std::fs::read_to_string(entry.path()).is_ok_and(|list| has(&list)) {
-            return package.split(':').next().map(str::to_owned);
-        }
-    }
-    None
+    let has =
+        |list: &[u8]| list.split(|byte| *byte == b'\n').any(|line| paths.iter().any(|path| path.as_bytes() == line));
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let alike = |name: &String| name.bytes().zip(file.bytes()).take_while(|(a, b)| a == b).count();
+    names.sort_by_key(|name| Reverse(alike(name)));
+    let mut packages = names.iter().filter_map(|name| Some((name, name.strip_suffix(".list")?)));
+    let (_, package) = packages.find(|(name, _)| read(name).is_some_and(|list| has(&list)))?;
+    package.split(':').next().map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -259,5 +268,32 @@ mod tests {
             let hints = hints(&recording, &Profile::default());
             assert!(hints.contains(said) && hints.is_empty() == said.is_empty(), "{hints}");
         }
+    }
+
+    #[test]
+    fn the_list_of_a_package_named_as_the_file_is_read_first() {
+        use std::cell::RefCell;
+        let others = (0..100).map(|n| format!("other{n}.list"));
+        let names: Vec<String> =
+            others.chain(["prog.md5sums", "prog-tools.list", "libfoo6:amd64.list"].map(str::to_owned)).collect();
+        let looked = |path: &str| {
+            let read = RefCell::new(Vec::new());
+            let list = |name: &str| {
+                read.borrow_mut().push(name.to_owned());
+                let text: &[u8] = match name {
+                    "prog-tools.list" => b"/.\n/usr/bin/prog1\n/usr/bin/prog\n",
+                    "libfoo6:amd64.list" => b"/lib/libfoo.so.6\n",
+                    "other7.list" => b"/opt/else\n",
+                    _ => b"/.\n",
+                };
+                Some(text.to_vec())
+            };
+            (package_among(path, names.clone(), list), read.into_inner())
+        };
+        assert_eq!(looked("/usr/bin/prog"), (Some("prog-tools".to_owned()), vec!["prog-tools.list".to_owned()]));
+        // A merged system has both paths of a library.
+        assert_eq!(looked("/usr/lib/libfoo.so.6"), (Some("libfoo6".to_owned()), vec!["libfoo6:amd64.list".to_owned()]));
+        assert_eq!(looked("/opt/else").0, Some("other7".to_owned()), "named otherwise");
+        assert_eq!(looked("/opt/none").0, None);
     }
 }

@@ -4,7 +4,7 @@
 //! belong to this user or to root, the folder itself and each file to this user, and no other user may write them.
 //! Everything in the folder is opened by its descriptor, without following links and without waiting.
 
-use rustix::fs::{fstat, mkdir, open, openat, renameat, unlinkat, AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{fstat, mkdir, open, openat, renameat, statat, unlinkat, AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::ffi::OsStr;
@@ -41,6 +41,11 @@ impl Drawer {
     /// As [`PrivateFolder::write`], in a folder that is made where it is missing.
     pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.opened(PrivateFolder::make)?.write(name, bytes)
+    }
+
+    /// As [`PrivateFolder::shrink`].
+    pub fn shrink(&self, most: u64) -> io::Result<()> {
+        self.opened(PrivateFolder::open)?.shrink(most)
     }
 
     fn opened(&self, open: fn(&Path) -> io::Result<PrivateFolder>) -> io::Result<&PrivateFolder> {
@@ -105,6 +110,30 @@ impl PrivateFolder {
             let _ = unlinkat(&self.0, &new, AtFlags::empty());
         }
         written
+    }
+
+    /// Removes the files that were written first, until the others have at most this number of bytes together.
+    pub fn shrink(&self, most: u64) -> io::Result<()> {
+        let (mut files, mut all) = (Vec::new(), 0u64);
+        for entry in Dir::read_from(&self.0)? {
+            let name = entry?.file_name().to_owned();
+            // Another process may have removed it.
+            let Ok(stat) = statat(&self.0, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+                let size = u64::try_from(stat.st_size).unwrap_or(0);
+                all = all.saturating_add(size);
+                files.push(((stat.st_mtime, stat.st_mtime_nsec), size, name));
+            }
+        }
+        files.sort_unstable();
+        for (_, size, name) in files {
+            if all <= most {
+                break;
+            }
+            unlinkat(&self.0, &name, AtFlags::empty())?;
+            all = all.saturating_sub(size);
+        }
+        Ok(())
     }
 }
 
