@@ -15,7 +15,8 @@ use uunwind_core_files::search::SYSTEM_DEBUG;
 use uunwind_core_files::{dump_core, CoreFile, Search};
 use uunwind_loader::ENV_PLUGINS;
 use uunwind_recording::{signal_name, Lock, Sample};
-use uunwind_remote::doing::Doing;
+use uunwind_remote::doing::{doing as doing_by, Doing};
+use uunwind_remote::holders::{self, Held, WaitsFor, What};
 use uunwind_remote::registers::Registers;
 use uunwind_remote::{children, dump, Dump, Plugins, ThreadState};
 use uunwind_report::formats::printable;
@@ -135,19 +136,48 @@ struct Shown<'d> {
     lock: Lock,
 }
 
-fn threads<'d>(dump: &'d Dump, profile: &'d Profile) -> Vec<Shown<'d>> {
+fn threads<'d>(dump: &'d Dump, profile: &'d Profile, native_frames: NativeFrames) -> Vec<Shown<'d>> {
     let recording = &dump.recording;
     let shown = dump.threads.iter().map(|thread| {
         let index = recording.threads.iter().position(|recorded| recorded.tid == thread.tid).map(|index| index as u32);
         let stack = profile.stacks.iter().find(|stack| Some(stack.thread) == index);
         let lines =
             stack.iter().flat_map(|stack| &stack.lines[..]).filter_map(|line| profile.lines.get(*line as usize));
+        let mut lines: Vec<&Line> = lines.collect();
+        if native_frames == NativeFrames::Hide && system_call(thread).is_some() {
+            lines.drain(..way_into_the_call(&lines, dump));
+        }
         let sample = recording.samples.iter().find(|sample| Some(sample.thread) == index);
         let stop = sample.and_then(|sample| sample.reason());
         let stop_text = sample.map(stop_text).unwrap_or_default();
-        Shown { thread, lines: lines.collect(), stop, stop_text, lock: sample.map_or(Lock::Unknown, Sample::lock) }
+        Shown { thread, lines, stop, stop_text, lock: sample.map_or(Lock::Unknown, Sample::lock) }
     });
     shown.collect()
+}
+
+/// The number of innermost frames of a thread that waits in a system call by which a language's runtime has come there:
+/// its own and the C library's, called by a function of the language. What it waits in is said anyway.
+fn way_into_the_call(lines: &[&Line], dump: &Dump) -> usize {
+    let is_on_the_way = |line: &&&Line| {
+        let object = line.object.and_then(|object| dump.recording.objects.get(object as usize));
+        let is_native = matches!(line.kind, Kind::Native | Kind::Inlined);
+        is_native && object.is_some_and(|object| dump.runtimes.contains(&object.path) || is_c_library(&object.path))
+    };
+    let count = lines.iter().take_while(is_on_the_way).count();
+    let is_called = lines.get(count).is_some_and(|line| line.kind == Kind::Semantic);
+    if is_called {
+        count
+    } else {
+        0
+    }
+}
+
+/// Whether an object is the C library, a part of it, or the kernel's.
+fn is_c_library(path: &[u8]) -> bool {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    let names: [&[u8]; 7] =
+        [b"libc.so.", b"libc-", b"libpthread.so.", b"libpthread-", b"ld-linux", b"ld-musl", b"[vdso]"];
+    names.iter().any(|start| name.starts_with(start))
 }
 
 fn command(dump: &Dump) -> String {
@@ -168,10 +198,15 @@ fn as_text(pid: u32, dump: &Dump, native_frames: NativeFrames) -> String {
         (None, Some(signal)) => writeln!(out, ", core file written for {signal}"),
         (None, None) => writeln!(out),
     };
-    for shown in threads(dump, &profile) {
+    for circle in circles(dump) {
+        let _ = writeln!(out, "{}", deadlock(&circle));
+    }
+    for shown in threads(dump, &profile, native_frames) {
         let thread = shown.thread;
         let name = if thread.name.is_empty() { String::new() } else { format!(" \"{}\"", printable(&thread.name)) };
-        let _ = writeln!(out, "\nthread {}{name}, {}{}", thread.tid, doing(thread), lock(shown.lock).0);
+        let lock = if thread.waits_for.is_some() { "" } else { lock(shown.lock).0 };
+        let waits = thread.waits_for.as_ref().map(|waits| waits_for(thread.tid, waits)).unwrap_or_default();
+        let _ = writeln!(out, "\nthread {}{name}, {}{lock}{waits}", thread.tid, doing(thread));
         for line in shown.lines {
             let _ = writeln!(out, "    {}", frame(line, dump));
         }
@@ -191,8 +226,23 @@ fn doing(thread: &ThreadState) -> String {
         Some(Doing::Running) => "running".to_owned(),
         Some(Doing::Waiting(call)) => format!("waiting in {call}"),
         Some(Doing::Stopped) => "stopped by a signal".to_owned(),
-        Some(Doing::Signal(number)) => format!("received {}", signal_name(*number)),
+        Some(Doing::Signal(number)) => {
+            let call = system_call(thread).map(|call| format!(", waiting in {call}")).unwrap_or_default();
+            format!("received {}{call}", signal_name(*number))
+        }
         None => "could not be stopped".to_owned(),
+    }
+}
+
+/// The system call that a thread waits in, also one that was dealing with a signal when it stood in the call.
+fn system_call(thread: &ThreadState) -> Option<String> {
+    match (&thread.doing, &thread.registers) {
+        (Some(Doing::Waiting(call)), _) => Some(call.clone()),
+        (Some(Doing::Signal(_)), Some(registers)) => match doing_by(registers) {
+            Doing::Waiting(call) => Some(call),
+            _ => None,
+        },
+        _ => None,
     }
 }
 
@@ -203,6 +253,65 @@ fn lock(lock: Lock) -> (&'static str, Option<&'static str>) {
         Lock::Waiting => (", waits for the GIL", Some("waiting")),
         Lock::None => ("", Some("none")),
         Lock::Unknown => ("", None),
+    }
+}
+
+/// What a thread waits for and who has it, for people.
+fn waits_for(tid: u32, waits: &WaitsFor) -> String {
+    let (what, _) = what(waits);
+    match (waits.what, waits.held) {
+        (What::Mutex | What::RwLock, Held::Thread(holder)) if holder == tid => {
+            format!(", waits for a {what} that it holds itself")
+        }
+        (What::RwLock, Held::Thread(holder)) => format!(", waits for a {what} that thread {holder} holds for writing"),
+        (What::RwLock, Held::Readers(1)) => format!(", waits for a {what} that one thread holds for reading"),
+        (What::RwLock, Held::Readers(readers)) => {
+            format!(", waits for a {what} that {readers} threads hold for reading")
+        }
+        (What::Mutex, Held::Thread(holder)) => format!(", waits for a {what} that thread {holder} holds"),
+        (What::End, Held::Thread(holder)) => format!(", waits for the {what} of thread {holder}"),
+        (What::Gil, Held::Thread(holder)) => format!(", waits for the {what}, which thread {holder} holds"),
+        (_, Held::Readers(_)) => String::new(),
+    }
+}
+
+/// What a thread waits for: for people, and for programs.
+fn what(waits: &WaitsFor) -> (&'static str, &'static str) {
+    match waits.what {
+        What::Mutex => ("mutex", "mutex"),
+        What::RwLock => ("read-write lock", "rwlock"),
+        What::End => ("end", "thread"),
+        What::Gil => ("GIL", "gil"),
+    }
+}
+
+fn waits_for_as_json(waits: &WaitsFor) -> Value {
+    let (holder, readers) = match waits.held {
+        Held::Thread(holder) => (Some(holder), None),
+        Held::Readers(readers) => (None, Some(readers)),
+    };
+    json!({
+        "what": what(waits).1,
+        "address": (waits.address != 0).then(|| format!("{:#x}", waits.address)),
+        "holder": holder,
+        "readers": readers,
+    })
+}
+
+/// Threads that wait for each other in a circle.
+fn circles(dump: &Dump) -> Vec<Vec<u32>> {
+    holders::circles(dump.threads.iter().map(|thread| (thread.tid, thread.waits_for)))
+}
+
+/// They go on only if a wait has a limit of time, or a signal's handler ends it.
+fn deadlock(circle: &[u32]) -> String {
+    match circle {
+        [one] => format!("deadlock: thread {one} waits for itself"),
+        [first, ..] => {
+            let all: Vec<String> = circle.iter().chain([first]).map(u32::to_string).collect();
+            format!("deadlock: threads wait for each other in a circle: {}", all.join(" -> "))
+        }
+        [] => String::new(),
     }
 }
 
@@ -225,22 +334,23 @@ fn frame(line: &Line, dump: &Dump) -> String {
 fn as_json(pid: u32, dump: &Dump, native_frames: NativeFrames) -> String {
     let mut resolver = Resolver::new(&dump.recording);
     let profile = Merger::new(&mut resolver, native_frames).profile();
-    let threads: Vec<Value> = threads(dump, &profile)
+    let threads: Vec<Value> = threads(dump, &profile, native_frames)
         .into_iter()
         .map(|shown| {
-            let (state, call) = match &shown.thread.doing {
-                Some(Doing::Running) => ("running", None),
-                Some(Doing::Waiting(call)) => ("waiting", Some(call)),
-                Some(Doing::Stopped) => ("stopped", None),
-                Some(Doing::Signal(_)) => ("signal", None),
-                None => ("unknown", None),
+            let state = match &shown.thread.doing {
+                Some(Doing::Running) => "running",
+                Some(Doing::Waiting(_)) => "waiting",
+                Some(Doing::Stopped) => "stopped",
+                Some(Doing::Signal(_)) => "signal",
+                None => "unknown",
             };
             json!({
                 "tid": shown.thread.tid,
                 "name": shown.thread.name,
                 "state": state,
-                "system_call": call,
+                "system_call": system_call(shown.thread),
                 "lock": lock(shown.lock).1,
+                "waits_for": shown.thread.waits_for.as_ref().map(waits_for_as_json),
                 "registers": shown.thread.registers.as_ref().map(registers_as_json),
                 "complete": shown.stop.is_some_and(StopReason::is_complete),
                 "stop_reason": shown.stop_text,
@@ -259,6 +369,7 @@ fn as_json(pid: u32, dump: &Dump, native_frames: NativeFrames) -> String {
             "address": signal.address,
             "sender": signal.sender,
         })),
+        "deadlocks": circles(dump),
         "threads": threads,
         "notes": dump.notes,
     });

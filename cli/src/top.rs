@@ -110,7 +110,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         command: options.command.clone(),
         file: folder.path().join("recording.uu"),
     };
-    let terminal = open_terminal()?;
+    let terminal = open_terminal(wanted.pid)?;
     // Nothing is asked of debuginfod's server: the table would wait for it.
     let mut namer: Vec<OsString> = ["env", "-u", "DEBUGINFOD_URLS"].map(OsString::from).to_vec();
     namer.extend([crate::layout::find()?.command.into_os_string(), crate::record::NAMING_SERVER.into()]);
@@ -156,12 +156,14 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
 }
 
 /// The terminal that the table is drawn on, and keys come from.
-fn open_terminal() -> Result<File, Failure> {
+fn open_terminal(pid: Option<u32>) -> Result<File, Failure> {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
     if dumb || !std::io::stdout().is_terminal() {
         let what = if dumb { "TERM says that this terminal has none" } else { "standard output is none" };
+        let instead = pid.map_or("-- PROGRAM".to_owned(), |pid| format!("-p {pid} -d 10"));
         return Err(Failure::new(format!(
-            "uu top draws a table on a terminal with a movable cursor: {what}. Use `uu record`, then `uu report -f summary`"
+            "uu top draws a table on a terminal with a movable cursor: {what}. The same table without one is in the \
+             summary of `uu record {instead}`"
         )));
     }
     let opened = OpenOptions::new().read(true).write(true).open("/dev/tty");

@@ -133,6 +133,29 @@ pub fn record(scratch: &Path, pid: u32, options: &[&str]) -> (Recording, Vec<Sam
     read(scratch, out.stderr)
 }
 
+/// Records until the process has used this much CPU time meanwhile, in seconds: for twice that time, and longer on a
+/// machine that gives it less.
+#[track_caller]
+pub fn record_cpu(scratch: &Path, pid: u32, cpu: f64, options: &[&str]) -> (Recording, Vec<Sample>, String) {
+    let mut seconds = 2.0 * cpu;
+    loop {
+        let duration = seconds.to_string();
+        let mut command = uu::command(scratch, &["record", "-p"]);
+        let file = scratch.join("recording.uu");
+        // That of an earlier recording would stay, if this one has no sample.
+        let _ = std::fs::remove_file(&file);
+        command.arg(pid.to_string()).args(["-d", &duration]).args(options).arg("-o").arg(&file);
+        let out = process::run(&mut command, scratch, uu::LIMIT).expect_code(0);
+        // Without a sample, there is no file.
+        let used = Recording::read(&file).ok().and_then(|recording| recording.end).map_or(0, |end| end.cpu_used);
+        if used as f64 / 1e9 >= cpu {
+            return read(scratch, out.stderr);
+        }
+        assert!(seconds < uu::LIMIT.as_secs_f64() / 4.0, "{used} ns in {seconds} s: {}", out.stderr);
+        seconds *= 2.0;
+    }
+}
+
 /// The value of a field of `/proc/PID/status`, the first word.
 pub fn status(pid: u32, field: &str) -> String {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");

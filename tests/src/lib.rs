@@ -18,6 +18,7 @@ pub mod executable;
 pub mod faces;
 pub mod go;
 pub mod header;
+pub mod held;
 pub mod interpreters;
 pub mod java;
 pub mod looks;

@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use uunwind_recording::{EndCause, Recording};
-use uunwind_tests::attached::{known, program, record, status, used_by_threads, Attached, CHAINS};
+use uunwind_tests::attached::{known, program, record_cpu, status, used_by_threads, Attached, CHAINS};
 use uunwind_tests::running::{wait_for, Running};
 use uunwind_tests::samples::{Frame, Sample};
 use uunwind_tests::{compile, interpreters, lua, paths, process, registered, skips, uu};
@@ -91,12 +91,12 @@ fn what_was_used_after_the_last_look_is_sampled_at_the_end() {
 #[test]
 fn a_running_program_is_sampled_by_its_cpu_time_and_does_not_notice_it() {
     for (name, options, given, way) in [
-        ("attach-native", &[][..], &["-d", "1.5", "--remote"][..], "as --remote asks"),
-        ("attach-static", &["-static"], &["-d", "1.5"], "no loader of glibc 2.35"),
+        ("attach-native", &[][..], &["--remote"][..], "as --remote asks"),
+        ("attach-static", &["-static"], &[], "no loader of glibc 2.35"),
     ] {
         let (scratch, program) = program(name, options);
         let running = Running::ready(&mut Command::new(&program));
-        let (recording, samples, summary) = record(&scratch, running.pid(), given);
+        let (recording, samples, summary) = record_cpu(&scratch, running.pid(), 0.8, given);
         assert_eq!(status(running.pid(), "TracerPid"), "0");
         assert_eq!(running.end(), Some(0), "a wait was interrupted");
         expect_native(&samples);
@@ -226,7 +226,7 @@ fn functions_of_python_have_their_names_and_lines() {
     for python in found {
         let scratch = paths::scratch("attach-python");
         let running = Running::ready(Command::new(&python.path).arg(paths::source("python/attached.py")));
-        let (_, samples, _) = record(&scratch, running.pid(), &["--remote", "-d", "1", "-r", "199"]);
+        let (_, samples, _) = record_cpu(&scratch, running.pid(), 0.5, &["--remote", "-r", "199"]);
         let worker: &[&str] = &["turns", "part", "run", "run", "_bootstrap_inner", "_bootstrap"];
         expect_chains(&samples, &[&["turns", "inner", "middle", "outer", "<module>"], worker]);
         // Lines 8 to 11 of the file are those of `turns`.
@@ -248,7 +248,7 @@ fn functions_of_lua_have_their_names() {
         let scratch = paths::scratch("attach-lua");
         let path = format!("/usr/bin/lua5.{}", lua.minor);
         let running = Running::ready(Command::new(path).arg(paths::source("lua/attached.lua")));
-        let (_, samples, _) = record(&scratch, running.pid(), &["--remote", "-d", "0.5", "-r", "199"]);
+        let (_, samples, _) = record_cpu(&scratch, running.pid(), 0.25, &["--remote", "-r", "199"]);
         let lines = |sample: &Sample| -> Vec<u32> {
             let lua = |frame: &Frame| if let Frame::Lua { first, .. } = frame { Some(*first) } else { None };
             sample.frames.iter().filter_map(lua).collect()

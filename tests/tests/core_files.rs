@@ -14,7 +14,7 @@ use uunwind_remote::Plugins;
 use uunwind_tables_build::Cache;
 use uunwind_tests::dumps::{expect_names, functions, threads};
 use uunwind_tests::running::{all_sleep, Running};
-use uunwind_tests::{compile, cores, interpreters, lua, luajit, paths, process, registered, skips, uu};
+use uunwind_tests::{compile, cores, held, interpreters, lua, luajit, paths, process, registered, skips, uu};
 
 /// Who writes a core file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,6 +129,21 @@ fn code_registered_at_run_time_is_walked_by_its_rules() {
             let Some((live, dead)) = live_and_dead(&scratch, &mut running, writer, &cores) else { continue };
             registered::expect(&live, ways, &[0; 4]);
             expect_same(&dead, &live, &format!("{writer:?} {name:?}"));
+        }
+    }
+}
+
+#[test]
+fn the_thread_that_others_wait_for_is_named() {
+    for writer in writers() {
+        for options in [&["-pthread", "-g"][..], &["-pthread", "-static"]] {
+            let scratch = paths::scratch("core-held");
+            let program = compile::gcc(&scratch, "held", &["native/held.c"], options);
+            let mut running = start(&mut Command::new(&program), &scratch.join("cores"));
+            let said = held::said(&mut running);
+            let Some(core) = core_of(&mut running, writer, &scratch.join("cores")) else { continue };
+            let dead = dead(&scratch, &core, &[]);
+            held::expect(&dead, &said, |tid| tid, &format!("{writer:?} {options:?}"));
         }
     }
 }

@@ -461,6 +461,7 @@ fn a_fault_in_the_report_ends_it() {
     let out = process::run(&mut command, &scratch, uu::LIMIT);
     assert!(out.stderr.starts_with("uu crash report: SIGSEGV"), "{}", out.text());
     assert!(out.stderr.contains("\nthe crash report ends here: a fault in it\n"), "{}", out.text());
+    assert!(out.stderr.contains("\nregisters rip "), "what was not written by then is there: {}", out.text());
     assert!(out.stdout.contains("Program terminated with signal SIGSEGV"), "{}", out.text());
 }
 
@@ -475,4 +476,8 @@ fn the_text_is_for_people() {
     let line = out.stderr.lines().find(|line| line.starts_with("  #0 0x")).expect("a first frame");
     assert!(line.contains(&format!(" {}+0x", program.display())), "{}", out.text());
     assert!(out.stderr.contains(&format!("object {} at 0x", program.display())), "{}", out.text());
+    // The stack comes first, then what fewer people need.
+    let place = |text: &str| out.stderr.find(text).unwrap_or_else(|| panic!("{text}: {}", out.text()));
+    assert!(place("  #0 0x") < place("\nregisters rip ") && place("\nregisters rip ") < place("\nobject "));
+    assert_eq!(out.stderr.matches("registers rip ").count(), 1, "{}", out.text());
 }

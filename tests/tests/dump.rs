@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_tests::dumps::{expect_names, functions, threads};
 use uunwind_tests::running::{all_sleep, Running};
-use uunwind_tests::{compile, interpreters, paths, process, registered, skips, uu};
+use uunwind_tests::{compile, held, interpreters, paths, process, registered, skips, uu};
 
 fn native(name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
     let scratch = paths::scratch(name);
@@ -162,6 +162,41 @@ fn stopped_programs_are_shown_and_stay_stopped() {
     assert!(matches!(code, Some(0 | 1)), "SIGSTOP itself ends epoll_wait: {code:?}");
 }
 
+/// Who holds what others wait for: each kind of mutex, reader-writer locks, the end of a thread; and nothing where the
+/// word that a thread waits on is not proved to be a lock of glibc's, or its holder is not in this process.
+#[test]
+fn the_thread_that_others_wait_for_is_named() {
+    let scratch = paths::scratch("dump-held");
+    for (name, options) in [("held", &["-pthread"][..]), ("held-static", &["-pthread", "-static"])] {
+        let program = compile::gcc(&scratch, name, &["native/held.c"], options);
+        let mut running = Running::start(&mut Command::new(&program));
+        let said = held::said(&mut running);
+        // After a look, each thread goes back to its call, some of them as restart_syscall(2).
+        for look in ["first", "second"] {
+            let dump = dump(&scratch, running.pid(), &[]);
+            held::expect(&dump, &said, |tid| tid, &format!("{name}, {look} look"));
+            while !all_sleep(running.pid()) {
+                std::thread::yield_now();
+            }
+        }
+        let mut command = uu::command(&scratch, &["dump", "-p"]);
+        let shown = process::run(command.arg(running.pid().to_string()), &scratch, uu::LIMIT).expect_code(0).stdout;
+        for text in [
+            "waiting in futex, waits for a mutex that thread ",
+            "waits for a mutex that it holds itself",
+            "waits for a read-write lock that thread ",
+            " holds for writing",
+            "waits for a read-write lock that 2 threads hold for reading",
+            "waits for the end of thread ",
+            "deadlock: threads wait for each other in a circle: ",
+            "deadlock: thread ",
+        ] {
+            assert!(shown.contains(text), "{text}: {shown}");
+        }
+        assert_eq!(running.end(), Some(0), "{name}");
+    }
+}
+
 /// Code that is registered at run time is walked by its unwind data, which is read from the process's memory: windows
 /// of `uu.h`, what libgcc keeps, objects of GDB's interface.
 #[test]
@@ -237,6 +272,27 @@ fn threads_of_python_are_as_it_says_itself() {
             shown.swap_remove(found);
         }
         assert!(threads(&dump).iter().all(|thread| thread["complete"] == true), "{}: {dump:#}", python.label);
+        expect_waits_of_functions(&scratch, running.pid(), &python.label);
+    }
+}
+
+/// A thread that waits in a call of its language begins with the function that called: how the interpreter came from
+/// there into the system call is shown on request.
+#[track_caller]
+fn expect_waits_of_functions(scratch: &Path, pid: u32, what: &str) {
+    let innermost = |thread: &Value| thread["frames"][0]["kind"].as_str().expect("a frame").to_owned();
+    while !all_sleep(pid) {
+        std::thread::yield_now();
+    }
+    let hidden = dump(scratch, pid, &[]);
+    let waiting = |thread: &&Value| thread["state"] == "waiting";
+    assert!(threads(&hidden).iter().filter(waiting).count() > 3, "{what}: {hidden:#}");
+    for thread in threads(&hidden).iter().filter(waiting) {
+        assert_eq!(innermost(thread), "interpreted", "{what}: {thread:#}");
+    }
+    let shown = dump(scratch, pid, &["--native-frames", "show"]);
+    for thread in threads(&shown).iter().filter(waiting) {
+        assert_ne!(innermost(thread), "interpreted", "{what}: {thread:#}");
     }
 }
 
@@ -263,6 +319,8 @@ fn the_holder_of_the_gil_is_shown_and_who_waits_for_it() {
                 // Up to 3.14, it is not known of the microseconds between two rounds of waiting.
                 assert!(wanted["lock"] == "waiting" || wanted["lock"].is_null(), "{}: {wanted:#}", python.label);
                 if wanted["lock"] == "waiting" {
+                    let waits = &wanted["waits_for"];
+                    assert_eq!((&waits["what"], &waits["holder"]), (&"gil".into(), &kept["tid"]), "{}", python.label);
                     break;
                 }
             }

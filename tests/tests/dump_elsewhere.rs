@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_tests::running::Running;
-use uunwind_tests::{compile, paths, process, skips, uu};
+use uunwind_tests::{compile, held, paths, process, skips, uu};
 
 const NOBODY: u32 = 65534;
 
@@ -95,6 +95,33 @@ fn programs_in_other_namespaces_and_below_other_roots() {
         expect_stacks(&scratch, inner(running.pid(), "dumped"), what);
         assert_eq!(running.end(), Some(0), "{what}: a wait was interrupted");
     }
+}
+
+/// Locks have the ids that threads have in their own pid namespace.
+#[test]
+fn holders_are_found_in_another_pid_namespace() {
+    let way = ["unshare", "--pid", "--fork", "--mount-proc"];
+    if !works(&way) {
+        return skips::skipped("holders of locks in another pid namespace", "unshare may not do it here");
+    }
+    let scratch = paths::scratch("elsewhere-held");
+    let program = compile::gcc(&scratch, "held", &["native/held.c"], &["-pthread"]);
+    let mut running = Running::start(Command::new(way[0]).args(&way[1..]).arg(&program));
+    let said = held::said(&mut running);
+    let pid = inner(running.pid(), "held");
+    let mut command = uu::command(&scratch, &["dump", "--json", "-p"]);
+    let out = process::run(command.arg(pid.to_string()), &scratch, uu::LIMIT).expect_code(0);
+    let dump: Value = serde_json::from_str(&out.stdout).unwrap_or_else(|why| panic!("{why}: {}", out.text()));
+    let own_id = |tid: &u64| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).expect("a thread");
+        let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:")).expect("its ids").to_owned();
+        ids.split_whitespace().last().and_then(|id| id.parse::<u64>().ok())
+    };
+    let threads: Vec<u64> = uunwind_tests::dumps::threads(&dump).iter().filter_map(|t| t["tid"].as_u64()).collect();
+    let outer = |own: u64| threads.iter().copied().find(|tid| own_id(tid) == Some(own)).expect("a thread");
+    assert!(said.len() > 20 && outer(1) != 1, "another namespace");
+    held::expect(&dump, &said, outer, "another pid namespace");
+    assert_eq!(running.end(), Some(0));
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn reported_by_the_runtime() -> Vec<(String, u64)> {
         wchan.starts_with("0 0x0 ")
     };
     while !std::fs::read_dir(format!("/proc/{pid}/task")).expect("tasks").flatten().any(|task| waits(&task.path())) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "gron does not read its input");
+        assert!(begun.elapsed() < uu::LIMIT, "gron does not read its input");
         std::thread::sleep(Duration::from_millis(5));
     }
     // SAFETY: a signal to our own child, which is not yet waited for.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use uunwind_recording::{EndCause, Recording, FROM_INSIDE, FROM_OUTSIDE};
-use uunwind_tests::attached::{known, program, Attached, CHAINS};
+use uunwind_tests::attached::{known, program, record_cpu, used_by_threads, Attached, CHAINS};
 use uunwind_tests::looks::Looks;
 use uunwind_tests::running::{all_sleep, wait_for, Running};
 use uunwind_tests::samples::Sample;
@@ -24,6 +24,8 @@ fn record(scratch: &Path, pid: u32, options: &[&str]) -> (Recording, Vec<Sample>
     let file = scratch.join("recording.uu");
     let begun = Instant::now();
     let out = loop {
+        // That of an earlier recording would stay, if this one has no sample.
+        let _ = std::fs::remove_file(&file);
         let out = process::run(&mut command(scratch, pid, options), scratch, uu::LIMIT).expect_code(0);
         if file.is_file() {
             break out;
@@ -73,19 +75,15 @@ fn a_sampler_goes_in_and_out_again_and_leaves_nothing() {
     wait_for("its end", || threads(running.pid()) == all);
     let before = Looks::of(running.pid());
     for round in 0..2 {
-        let child = command(&scratch, running.pid(), &["-d", "2", "-r", "250"]).stderr(Stdio::piped()).spawn();
-        let child = child.expect("uu");
-        let file = scratch.join("recording.uu");
-        wait_for("the recording", || file.is_file());
+        let attached = Attached::begin_inside(&scratch, running.pid(), &["-r", "250"]);
+        let spun = used_by_threads(running.pid())[1];
         running.say("more");
         assert_eq!(running.line(), "done");
-        let out = child.wait_with_output().expect("its end");
-        assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
-        let recording = Recording::read(&file).expect("a recording");
+        wait_for("the thread that spins", || used_by_threads(running.pid())[1] > spun + 0.3);
+        attached.signal(libc::SIGINT);
+        let (recording, samples, _) = attached.end();
         assert!(is_from_inside(&recording), "{:?}", recording.notes);
         assert!(recording.notes.iter().all(|note| !note.contains("stays in process")), "{:?}", recording.notes);
-        let out = process::run(&mut uu::command(&scratch, &["version"]), &scratch, uu::LIMIT);
-        let samples = uu::Recording::made(file.clone(), out, scratch.clone()).samples();
         for sample in &samples {
             assert!(sample.complete(), "{}", sample.text());
             let is_one = |chain: &&[&str]| known(sample, &CHAINS.concat()) == *chain;
@@ -95,7 +93,6 @@ fn a_sampler_goes_in_and_out_again_and_leaves_nothing() {
         assert!(of("spins") > 20 && of("spins_later") > 5, "round {round}: {} {}", of("spins"), of("spins_later"));
         wait_for("its end", || threads(running.pid()) == all);
         assert_eq!(Looks::of(running.pid()), before, "round {round}");
-        std::fs::remove_file(&file).expect("it is there");
     }
     assert_eq!(running.end(), Some(0), "a wait was interrupted");
 }
@@ -235,7 +232,7 @@ fn functions_of_python_are_seen_from_inside() {
         let scratch = paths::scratch("inject-python");
         let running = Running::ready(Command::new(&python.path).arg(paths::source("python/attached.py")));
         let before = Looks::of(running.pid());
-        let (recording, samples, stderr) = record(&scratch, running.pid(), &["-d", "1", "-r", "199"]);
+        let (recording, samples, stderr) = record_cpu(&scratch, running.pid(), 0.5, &["-r", "199"]);
         assert!(is_from_inside(&recording), "{stderr}");
         assert!(!samples.is_empty(), "{stderr}");
         for sample in &samples {

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uunwind_tests::attached::Attached;
 use uunwind_tests::interpreters::{modern, supported, Interpreter};
 use uunwind_tests::process::run;
@@ -48,27 +48,33 @@ fn recorded(scratch: &Path) -> BTreeMap<u64, String> {
     threads.into_iter().map(|thread| (thread.tid.into(), thread.name)).collect()
 }
 
-/// Lets the program go on as soon as `names` has all the names that it said. What is wrong.
+/// Lets the program go on as soon as the recording has all the names that it said, and `names` has them then. What is
+/// wrong.
 fn follow(scratch: &Path, over: &AtomicBool, names: fn(&Path) -> BTreeMap<u64, String>) -> Vec<String> {
     let mut troubles = Vec::new();
     for step in 1..=STEPS {
         let (mut shown, mut wanted) = (BTreeMap::new(), None);
-        let mut left = uu::LIMIT / 4;
+        let begun = Instant::now();
+        let has = |shown: &BTreeMap<u64, String>, wanted: &BTreeMap<u64, String>| {
+            wanted.iter().all(|(tid, name)| shown.get(tid) == Some(name))
+        };
         loop {
             wanted = wanted.or_else(|| said(scratch, step));
             if let Some(wanted) = &wanted {
-                shown = names(scratch);
-                if wanted.iter().all(|(tid, name)| shown.get(tid) == Some(name)) {
+                // A report costs a hundred times more than this look.
+                shown = recorded(scratch);
+                if has(&shown, wanted) {
+                    shown = names(scratch);
+                }
+                if has(&shown, wanted) {
                     break;
                 }
             }
-            if over.load(Ordering::Relaxed) || left.is_zero() {
+            if over.load(Ordering::Relaxed) || begun.elapsed() > uu::LIMIT / 2 {
                 troubles.push(format!("step {step}: wanted {wanted:?}, shown {shown:?}"));
                 break;
             }
-            let pause = Duration::from_millis(200);
-            std::thread::sleep(pause);
-            left = left.saturating_sub(pause);
+            std::thread::sleep(Duration::from_millis(50));
         }
         std::fs::write(scratch.join(format!("go-{step}")), "").expect("a file");
     }

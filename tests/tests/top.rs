@@ -156,14 +156,14 @@ fn ctrl_z_gives_the_terminal_back_until_it_is_continued() {
 }
 
 const PYTHON: &str = "\
-import sys, time
+import os, sys
 def hot():
     return sum(i * i for i in range(20000))
 def run(until):
-    while time.process_time() < until:
+    while not os.path.exists(until):
         hot()
 print('said by the program', flush=True)
-run(2)
+run(sys.argv[1])
 print('read', repr(sys.stdin.read()))
 sys.exit(7)
 ";
@@ -177,7 +177,8 @@ fn a_program_runs_under_it_and_its_output_comes_at_the_end() {
     let script = scratch.join("hot.py");
     std::fs::write(&script, PYTHON).expect("a script");
     let words = [python.path.as_os_str(), script.as_os_str()].map(|word| word.to_str().expect("text"));
-    let mut terminal = top(&scratch, &["--", words[0], words[1]]);
+    let seen = scratch.join("seen");
+    let mut terminal = top(&scratch, &["--", words[0], words[1], seen.to_str().expect("text")]);
     let file = format!("({})", script.display());
     let has_rows = |screen: &Screen| {
         find(screen, &["python", "hot", &file]).is_some_and(|row| row[1] > 50.0)
@@ -186,6 +187,7 @@ fn a_program_runs_under_it_and_its_output_comes_at_the_end() {
     terminal.keys("t");
     terminal.wait_for("functions of Python", has_rows);
     assert!(!terminal.screen.text().contains("said by the program"));
+    std::fs::write(&seen, "").expect("a file");
     assert_eq!(terminal.end_restored().code(), Some(7), "the program's exit code");
     let text = terminal.screen.text();
     assert!(text.contains("said by the program") && text.contains("read ''"), "{text}");
@@ -202,6 +204,12 @@ fn without_a_terminal_it_says_so() {
     let scratch = paths::scratch("top-none");
     let out = process::run(uu::command(&scratch, &["top", "--", "true"]).env("TERM", "xterm"), &scratch, uu::LIMIT);
     assert!(out.stderr.contains("standard output is none"), "{}", out.stderr);
+    assert!(out.stderr.contains("`uu record -- PROGRAM`"), "what to do instead: {}", out.stderr);
+    out.expect_code(125);
+    let own = std::process::id();
+    let mut command = uu::command(&scratch, &["top", "-p", &own.to_string()]);
+    let out = process::run(&mut command, &scratch, uu::LIMIT);
+    assert!(out.stderr.contains(&format!("`uu record -p {own} -d 10`")), "{}", out.stderr);
     out.expect_code(125);
     let mut command = uu::command(&scratch, &["top", "-p", "999999999"]);
     let mut terminal = Terminal::start(&mut command, uu::LIMIT);

@@ -13,6 +13,7 @@ use uunwind_recorder::jit::Jit;
 use uunwind_recording::{Name, Process};
 use uunwind_remote::doing::{doing, Doing};
 use uunwind_remote::dump::{finish, record, within, Dump, ThreadState};
+use uunwind_remote::holders::Look;
 use uunwind_remote::language_names::LanguageNames;
 use uunwind_remote::names::Names;
 use uunwind_remote::objects::Objects;
@@ -53,6 +54,7 @@ pub fn dump_core(
                 _ => doing(&thread.registers),
             }),
             registers: Some(thread.registers),
+            waits_for: None,
         })
         .collect();
     let mut jit = Jit::default();
@@ -60,11 +62,12 @@ pub fn dump_core(
     let (mapped, open) = (&objects, &*plugins);
     let walks = || walk_core(core, &looked, mapped, open, backings);
     // A panic over a crafted file ends its walks only.
-    let WalkedCore { walked, names, called, notes: more } = std::thread::scope(|scope| scope.spawn(walks).join())
+    let WalkedCore { walked, names, called, look, notes: more } = std::thread::scope(|scope| scope.spawn(walks).join())
         .map_err(|_| CoreError::Unreadable(core.path().into(), io::Error::other("the walk has panicked")))?;
     let word_at = |address, word: &mut [u8]| core.memory(address, word) == word.len();
     let blocks = notes.threads.iter().map(|thread| (thread.tid, thread_pointer(&thread.registers)));
-    let place = (!called.is_empty()).then(|| place_of_ids(blocks, word_at)).flatten();
+    let is_needed = !called.is_empty() || look.needs_ids();
+    let place = is_needed.then(|| place_of_ids(blocks, word_at)).flatten();
     let is_own = |tid: u32, thread_pointer: u64| {
         let mut word = [0; 4];
         let is_read = place.is_some_and(|place| word_at(thread_pointer.wrapping_add(place), &mut word));
@@ -81,7 +84,10 @@ pub fn dump_core(
             foreign += 1;
         }
     }
+    let own = notes.threads.iter().filter(|thread| is_own(thread.tid, thread.registers.fs_base));
+    let own = own.map(|thread| (thread.tid, thread.tid)).collect();
     let mut taken = record(looked, walked, names, 0);
+    (taken.look, taken.own) = (look, own);
     if foreign > 0 {
         taken.notes.push(format!(
             "{foreign} threads have no names of their language: the core file has other ids for them than the program \
@@ -131,6 +137,8 @@ struct WalkedCore {
     names: Vec<Name>,
     /// What languages call the threads, by their ids.
     called: HashMap<u32, String>,
+    /// What they wait for.
+    look: Look,
     /// What is missing, for people.
     notes: Vec<String>,
 }
@@ -148,9 +156,10 @@ fn walk_core(
     let (walked, late) = within(WALKS, registers, |registers| walks.walk(registers));
     let mut looks = LanguageNames::default();
     memory.forget();
+    let look = Look::at(threads.iter().map(|thread| thread.registers.as_ref()), (objects, plugins), &memory);
     let called = walks.thread_names(&mut looks);
     let notes = walks.notes().into_iter().chain(looks.note()).chain(late).collect();
-    WalkedCore { walked, names: walks.into_names().names, called, notes }
+    WalkedCore { walked, names: walks.into_names().names, called, look, notes }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The stacks of all threads of a process as it is now, as a recording.
 
 use crate::doing::{Doing, Signal};
+use crate::holders::{Look, WaitsFor};
 use crate::memory::Memory;
 use crate::objects::Objects;
 use crate::plugins::Plugins;
@@ -8,6 +9,7 @@ use crate::refusal::{check, refused, DumpError};
 use crate::registers::Registers;
 use crate::stop_and_walk;
 use crate::walks::Walked;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -37,6 +39,8 @@ pub struct ThreadState {
     pub doing: Option<Doing>,
     /// Its registers, where it has a stack.
     pub registers: Option<Registers>,
+    /// What it waits for and which thread has that, where both are proved.
+    pub waits_for: Option<WaitsFor>,
 }
 
 /// The stacks of all threads, and how they were taken.
@@ -49,6 +53,8 @@ pub struct Dump {
     pub stopped: Option<Duration>,
     /// The signal for which the core file was written.
     pub signal: Option<Signal>,
+    /// Paths of the objects that are runtimes of languages.
+    pub runtimes: HashSet<Vec<u8>>,
     /// What is missing, and why, for people.
     pub notes: Vec<String>,
 }
@@ -122,7 +128,7 @@ pub fn finish(
     (namer, jit): (Option<&[OsString]>, Option<&Jit>),
     folders: &[PathBuf],
 ) -> Dump {
-    let Taken { mut recording, threads, stopped, signal, mut notes } = taken;
+    let Taken { mut recording, mut threads, stopped, signal, look, own, mut notes } = taken;
     recording.settings = Settings { pid: process.pid, command, ..Settings::default() };
     recording.processes = vec![process];
     recording.languages = plugins.languages();
@@ -137,12 +143,17 @@ pub fn finish(
         (recording.symbols, recording.jit) = (Some(names.symbols), names.jit);
         notes.extend(names.notes);
     }
+    // By the functions' names.
+    let waits = look.find(&recording, &threads, &own);
+    threads.iter_mut().zip(waits).for_each(|(thread, waits)| thread.waits_for = waits);
     let (lines, more) = lines::decode(&recording, plugins.analysers());
     recording.lines = lines;
     notes.extend(more);
     notes.extend(plugins.take_troubles());
+    let runtimes = objects.objects.iter().filter(|object| object.facts().is_some());
+    let runtimes = runtimes.map(|object| object.path.clone()).collect();
     notes.extend(objects.troubles);
-    Dump { recording, threads, stopped, signal, notes }
+    Dump { recording, threads, stopped, signal, runtimes, notes }
 }
 
 /// What was read while the process stood still.
@@ -155,6 +166,10 @@ pub struct Taken {
     pub stopped: Option<Duration>,
     /// The signal for which it was written, if it is a core file.
     pub signal: Option<Signal>,
+    /// What they wait for.
+    pub look: Look,
+    /// A thread's id in its own pid namespace -> its id here; only those that were found out.
+    pub own: HashMap<u32, u32>,
     /// What is missing, for people.
     pub notes: Vec<String>,
 }
@@ -172,7 +187,8 @@ pub fn record(looked: Vec<ThreadState>, walked: Vec<Option<Walked>>, names: Vec<
         let stop = walked.stop.number();
         recording.samples.push(Sample { thread: index, stack, time, weight: 1, stop, kind: 1, flags });
     }
-    Taken { recording, threads: looked, stopped: None, signal: None, notes: Vec::new() }
+    let (look, own) = (Look::default(), HashMap::new());
+    Taken { recording, threads: looked, stopped: None, signal: None, look, own, notes: Vec::new() }
 }
 
 /// Path of the program's file.

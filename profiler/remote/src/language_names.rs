@@ -2,10 +2,11 @@
 //! ([`uunwind_language::Half::thread_names`]) while it runs, or from a core file.
 
 use crate::memory::Memory;
-use crate::objects::Objects;
+use crate::objects::{Mapped, Objects};
 use crate::plugins::Plugins;
 use std::collections::HashMap;
 use std::time::Duration;
+use uunwind_language::Half;
 use uunwind_recorder::thread_names::{half, Rest, Timed, CUT};
 
 /// Longest time for one look: what is read can be made to have no end.
@@ -23,12 +24,20 @@ pub struct LanguageNames {
 }
 
 /// Memory, read at one moment.
-struct Now<'m>(&'m Memory);
+pub struct Now<'m>(pub &'m Memory);
 
 impl uunwind_language::Memory for Now<'_> {
     fn read(&self, address: u64, into: &mut [u8]) -> bool {
         self.0.read_running(address, into)
     }
+}
+
+/// The language of an object's runtime, if it is one of uu's own, and the bytes of its facts.
+pub fn half_of(object: &Mapped, plugins: &Plugins) -> Option<(&'static dyn Half, Vec<u8>)> {
+    let facts = object.facts()?;
+    let half = half(plugins.names.get(usize::from(facts.plugin))?.as_bytes())?;
+    let bytes = facts.words.iter().flat_map(|word| word.to_ne_bytes()).take(facts.len).collect();
+    Some((half, bytes))
 }
 
 impl LanguageNames {
@@ -37,10 +46,7 @@ impl LanguageNames {
         let (memory, mut names) = (Timed::new(Now(memory), TIME), HashMap::new());
         self.rest.begin();
         for object in &objects.objects {
-            let Some(facts) = object.facts() else { continue };
-            let plugin = plugins.names.get(usize::from(facts.plugin));
-            let Some(half) = plugin.and_then(|name| half(name.as_bytes())) else { continue };
-            let bytes: Vec<u8> = facts.words.iter().flat_map(|word| word.to_ne_bytes()).take(facts.len).collect();
+            let Some((half, bytes)) = half_of(object, plugins) else { continue };
             let known = self.known.entry(object.image.start).or_default();
             names.extend(half.thread_names(&bytes, object.bias, &memory, known));
         }

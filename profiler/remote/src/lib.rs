@@ -16,6 +16,7 @@
 //! registered     code that the process has registered at run time: windows, GDB's list, libgcc's
 //! names          the names of code objects that plugins met
 //! language_names what languages call the threads
+//! holders        which thread has what another one waits for
 //! walks          the walks of threads that stand still
 //! stop_and_walk  the stacks of all threads at one moment
 //! dump           the same as a recording
@@ -30,6 +31,7 @@ pub mod clocks;
 pub mod doing;
 pub mod dump;
 pub mod env;
+pub mod holders;
 pub mod language_names;
 pub mod memory;
 pub mod names;

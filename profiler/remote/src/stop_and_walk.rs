@@ -9,6 +9,7 @@
 
 use crate::doing::{self, doing, Doing};
 use crate::dump::{record, within, Taken, ThreadState};
+use crate::holders::Look;
 use crate::language_names::LanguageNames;
 use crate::memory::{Memory, AHEAD};
 use crate::names::Names;
@@ -36,6 +37,8 @@ struct Moment<'p> {
     threads: Vec<(u32, Option<bool>, Option<Registers>)>,
     walks: Walks<'p>,
     walked: Vec<Option<Walked>>,
+    /// What they wait for.
+    look: Look,
     time: u64,
     stood: Duration,
     notes: Vec<String>,
@@ -101,6 +104,7 @@ impl<'p> Place<'p> {
         let time = machine::monotonic();
         let mut walks = Walks::new(self.objects, self.plugins, self.memory, Names::default());
         let registers = || all.iter().map(|(_, _, registers)| registers.as_ref());
+        let look = Look::at(registers(), (self.objects, self.plugins), self.memory);
         let ((walked, late), stood) = match copied {
             Some(pages) => {
                 self.copy(registers().flatten(), pages);
@@ -117,7 +121,7 @@ impl<'p> Place<'p> {
         // The process runs again: what follows may take a while, and holds up nobody.
         threads::be_ordinary();
         notes.extend(walks.notes().into_iter().chain(late));
-        Ok(Some(Moment { threads: all, walks, walked, time, stood, notes }))
+        Ok(Some(Moment { threads: all, walks, walked, look, time, stood, notes }))
     }
 
     /// Copies the used parts of all stacks, and these pages.
@@ -134,7 +138,7 @@ impl<'p> Place<'p> {
 
     /// What the threads were doing.
     fn describe(&self, moment: Moment<'_>, stood: Duration) -> Taken {
-        let Moment { threads: all, walks, walked, time, mut notes, .. } = moment;
+        let Moment { threads: all, walks, walked, look, time, mut notes, .. } = moment;
         let mut looks = LanguageNames::default();
         let called = walks.thread_names(&mut looks);
         notes.extend(looks.note());
@@ -147,10 +151,15 @@ impl<'p> Place<'p> {
                 Some(true) => Doing::Stopped,
                 _ => doing(registers),
             });
-            ThreadState { tid, name: name(tid), doing, registers }
+            ThreadState { tid, name: name(tid), doing, registers, waits_for: None }
         });
         let mut taken = record(looked.collect(), walked, walks.into_names().names, time);
         taken.stopped = Some(stood);
+        if look.needs_ids() {
+            let own = |thread: &ThreadState| Some((doing::inner_id(self.pid, thread.tid)?, thread.tid));
+            taken.own = taken.threads.iter().filter_map(own).collect();
+        }
+        taken.look = look;
         if !taken.threads.is_empty() && taken.threads.iter().all(|thread| thread.tid != self.pid) {
             notes.push(
                 "the main thread has ended, and has no stack: the process lives on in its other threads".to_owned(),

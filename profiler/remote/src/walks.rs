@@ -165,7 +165,7 @@ impl<'p> Walks<'p> {
 /// Where glibc keeps a thread's first block of specific values: `specific_1stblock` of struct pthread
 /// (<https://sourceware.org/git/?p=glibc.git;a=blob;f=nptl/descr.h;hb=refs/tags/glibc-2.36>), to which the first
 /// pointer of `specific`, the next field, points. 0: this is another C library's thread.
-fn tsd_offset(thread_pointer: u64, memory: &Memory) -> u64 {
+pub fn tsd_offset(thread_pointer: u64, memory: &Memory) -> u64 {
     /// Its size in bytes.
     const BLOCK: u64 = 32 * 16;
     let block = thread_pointer.wrapping_add(TSD_OFFSET);

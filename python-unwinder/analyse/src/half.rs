@@ -1,6 +1,6 @@
 //! CPython's language, as reports see it, and its analyse half with the interface that all languages have.
 
-use crate::{analyse, compiled, thread_names, Finding};
+use crate::{analyse, compiled, global_locks, thread_names, Finding};
 use uunwind_elf::Image;
 use uunwind_language::{Compiled, Half, Language, LineTable, Memory, Origin, Place};
 use uunwind_python::facts::{Facts, Plain, TABLE_PYTHON_311};
@@ -129,6 +129,10 @@ impl Half for Python {
 
     fn thread_names(&self, facts: &[u8], bias: u64, memory: &dyn Memory, known: &mut Vec<u64>) -> Vec<(u32, String)> {
         Facts::read(facts).map(|facts| thread_names::of_process(facts, bias, memory, known)).unwrap_or_default()
+    }
+
+    fn global_locks(&self, facts: &[u8], bias: u64, memory: &dyn Memory) -> Option<usize> {
+        global_locks::of_process(Facts::read(facts)?, bias, memory)
     }
 
     fn place(&self, table: &LineTable<'_>, position: u64) -> Option<Place> {

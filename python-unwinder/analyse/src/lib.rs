@@ -20,6 +20,7 @@
 mod asyncio;
 mod compiled;
 mod debug_offsets;
+mod global_locks;
 mod half;
 mod lock;
 mod objects;

@@ -202,6 +202,12 @@ pub trait Half: Sync {
     ) -> Vec<(u32, String)> {
         Vec::new()
     }
+
+    /// The number of global locks of which code of a process's runtime holds one while it runs. `None`: it cannot be
+    /// read. Called as [`Half::thread_names`] is.
+    fn global_locks(&self, _facts: &[u8], _bias: u64, _memory: &dyn Memory) -> Option<usize> {
+        Some(0)
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
-//! The first lines of a report: which signal, why, where; program, thread, registers.
+//! The first lines of a report: which signal, why, where; program, thread. And the registers: in the text after the
+//! stack, which people look for first.
 
 use super::handler::Crash;
 use super::text::{until_nul, Out};
 use crate::signals;
 use crate::threads::status;
 use core::ffi::c_int;
+use core::sync::atomic::{AtomicBool, Ordering};
 use uunwind_core::regs::{ucontext_offset, COUNT, UCONTEXT_PC, UCONTEXT_SP};
 use uunwind_core::syscall::{self, nr};
 
@@ -92,7 +94,25 @@ fn program(path: &mut [u8; 1024]) -> &[u8] {
     usize::try_from(got).ok().and_then(|got| path.get(..got)).unwrap_or(b"?")
 }
 
-/// Writes them.
+/// Whether the text still lacks the registers of the crash that is reported.
+static IS_DUE: AtomicBool = AtomicBool::new(false);
+
+/// Writes the registers into a text that lacks them.
+pub fn write_registers(out: &mut Out, crash: &Crash) {
+    if !IS_DUE.swap(false, Ordering::Relaxed) {
+        return;
+    }
+    for (index, (name, value)) in registers(crash).enumerate() {
+        out.text(if index % 6 == 0 { "registers " } else { " " }).text(name).text(" ").hex(value);
+        if index % 6 == 5 {
+            out.text("\n");
+        }
+    }
+    out.text("\n");
+    out.flush();
+}
+
+/// Writes the first lines.
 pub fn write(out: &mut Out, crash: &Crash, json: bool) {
     let mut path = [0u8; 1024];
     let path = program(&mut path);
@@ -119,13 +139,7 @@ fn write_text(out: &mut Out, crash: &Crash, path: &[u8], (pid, tid): (u32, u32),
     if is_overflow(crash) {
         out.text("the address is near the stack pointer: probably a stack overflow\n");
     }
-    for (index, (name, value)) in registers(crash).enumerate() {
-        out.text(if index % 6 == 0 { "registers " } else { " " }).text(name).text(" ").hex(value);
-        if index % 6 == 5 {
-            out.text("\n");
-        }
-    }
-    out.text("\n");
+    IS_DUE.store(true, Ordering::Relaxed);
     out.flush();
 }
 

@@ -299,7 +299,7 @@ unsafe extern "C" fn protected(crash: *mut c_void) {
     let ended = unsafe { recovery::call(&RECOVERY, &call) };
     if ended.is_err() {
         // SAFETY: as above.
-        let _ = unsafe { recovery::call(&RECOVERY, &Call::new(cut as *const () as usize, [0u64; 0])) };
+        let _ = unsafe { recovery::call(&RECOVERY, &Call::new(cut as *const () as usize, [crash as u64])) };
     }
     // The program's handler may leave ours for good, by siglongjmp.
     stacks::with_alternate(&alternate);
@@ -310,6 +310,7 @@ unsafe extern "C" fn written(crash: *mut c_void) {
     write::report(unsafe { &*crash.cast::<Crash>() });
 }
 
-unsafe extern "C" fn cut() {
-    write::cut();
+unsafe extern "C" fn cut(crash: *mut c_void) {
+    // SAFETY: as above.
+    write::cut(unsafe { &*crash.cast::<Crash>() });
 }

@@ -34,6 +34,7 @@ pub fn report(crash: &Crash) {
     let mut reader = unsafe { Reader::new(if guarded { Mode::Guarded } else { Mode::Probed }) };
     let mut printer = Printer { out: &mut out, json, objects: &mut objects, names: Names::new(), reader: &mut reader };
     own_stack(&mut printer, crash, guarded);
+    crash::write_registers(printer.out, crash);
     if flags & flags::ONE_THREAD == 0 {
         let manner = Manner { probed: false, trusting: false, impatient: true };
         let listed = all::others(manner, Deadline::after(OTHERS), &mut |thread| match thread.stack {
@@ -49,7 +50,7 @@ pub fn report(crash: &Crash) {
 }
 
 /// The end of a report that a fault in it ended.
-pub fn cut() {
+pub fn cut(crash: &Crash) {
     let Some(to) = Destination::open() else { return };
     let json = install::flags() & flags::JSON != 0;
     let mut out = Out::new(to, Deadline::after(OTHERS));
@@ -58,6 +59,7 @@ pub fn cut() {
         Printer { out: &mut out, json, objects: &mut objects, names: Names::new(), reader: &mut Reader::probed() };
     if !json {
         printer.note("");
+        crash::write_registers(printer.out, crash);
     }
     printer.end(false);
 }
