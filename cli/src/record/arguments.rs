@@ -56,8 +56,9 @@ pub struct Options {
     /// Format of the result [default: by the extension of FILE]
     #[arg(short, long, value_name = "FORMAT", value_parser = options::formats(), hide_possible_values = true)]
     format: Option<OsString>,
-    /// hide: leave out an interpreter's own frames and importlib's; show: keep them
-    #[arg(long, value_name = "MODE", default_value = "hide", value_parser = options::Offers(&["hide", "show"]),
+    /// hide: leave out an interpreter's own frames and importlib's, in pictures its allocator and the like, too: their
+    /// time is the calling line's; leaf: keep those in which time was spent; show: keep all
+    #[arg(long, value_name = "MODE", default_value = "hide", value_parser = options::Offers(&["hide", "leaf", "show"]),
           hide_possible_values = true)]
     native_frames: OsString,
     /// Write each sample as it comes, as lines of JSON, into FILE, a FIFO or /dev/fd/N

@@ -45,7 +45,7 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     options.title = format!(
         "{}: {}",
         if super::is_wall(recording) { "Wall-clock time" } else { "CPU" },
-        cut(&escape(&super::command(recording)))
+        escape(&super::title(recording, TITLE)).replace("\\\\", "\\")
     );
     let is_wall = super::is_wall(recording);
     options.subtitle = Some(subtitle(&frames, narrowest, is_wall));
@@ -81,14 +81,6 @@ fn subtitle(frames: &Frames, narrowest: f64, is_wall: bool) -> String {
         let _ = write!(text, "; {hidden} frames narrower than {narrowest} % are not drawn");
     }
     text
-}
-
-fn cut(title: &str) -> String {
-    if title.chars().count() <= TITLE {
-        return title.to_owned();
-    }
-    let head: String = title.chars().take(TITLE - 1).collect();
-    format!("{head}\u{2026}")
 }
 
 /// A colour of the language's range. The name selects the shade, so a function has the same colour in every graph.

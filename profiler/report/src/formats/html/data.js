@@ -66,6 +66,8 @@ async function load() {
     data.parent[node] = path[path.length - 1];
     path.push(node);
   }
+  // Without an interpreter's internals: the node, plus one, to which a node's time is charged; 0: the node itself.
+  data.charged = columns.numbers(nodes).map((other, node) => (other ? other - 1 : node));
   data.node = columns.numbers(samples);
   data.thread = columns.numbers(samples);
   data.weight = columns.numbers(samples);

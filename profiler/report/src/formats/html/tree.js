@@ -43,6 +43,9 @@ class Tree {
     }
     this.size = size;
     this.byLine = options.byLine;
+    // Where the time of each of the recording's nodes is counted: charged to the line that called an interpreter's
+    // internals, or where it was spent.
+    this.leaf = options.internals ? null : data.charged;
   }
 
   // For each frame of the recording what it is merged by, or -1: it is hidden.
@@ -64,9 +67,11 @@ class Tree {
     this.total = new Float64Array(size);
     this.x = new Float64Array(size);
     for (let i = 0; i < data.node.length; i++) {
-      if (data.time[i] >= from && data.time[i] <= to && wanted[data.thread[i]]) {
-        this.self[this.of[data.node[i]]] += data.weight[i];
-      }
+      if (!wanted[data.thread[i]]) continue;
+      const [began, ended] = spanOf(data, i);
+      const part = (Math.min(ended, to) - Math.max(began, from)) / (ended - began);
+      const node = this.leaf ? this.leaf[data.node[i]] : data.node[i];
+      if (part > 0) this.self[this.of[node]] += data.weight[i] * part;
     }
     // A node's number is greater than its caller's.
     for (let node = size - 1; node >= 0; node--) {
