@@ -5,11 +5,11 @@ use crate::layout;
 use crate::record::NAMING_SERVER;
 use std::collections::HashSet;
 use std::path::PathBuf;
+use uunwind_core_files::search::SYSTEM_DEBUG;
+use uunwind_core_files::Search;
 use uunwind_recorder::found_names::Unnamed;
 use uunwind_recording::objects::ObjectMap;
 use uunwind_recording::{Object, Recording, Symbols};
-use uunwind_remote::core_file::search::SYSTEM_DEBUG;
-use uunwind_remote::{offline, Search};
 use uunwind_report::formats::printable;
 use uunwind_symbolize::{own_path, questions, Files};
 use uunwind_tables_build::Cache;
@@ -18,7 +18,7 @@ use uunwind_tables_build::Cache;
 /// of an object may be found, the recorder's own ones first.
 pub fn walk_recorded(recording: &mut Recording, files: &Files<'_>) {
     let search = search(&[], false);
-    let outcome = offline::walk(recording, &search, files, &Cache::of_user());
+    let outcome = uunwind_offline::walk(recording, &search, files, &Cache::of_user());
     note(recording, &outcome);
 }
 
@@ -29,7 +29,7 @@ pub fn walk(recording: &mut Recording, folders: &[PathBuf]) -> Result<(), Failur
         return Ok(());
     }
     let search = search(folders, true);
-    let outcome = offline::walk(recording, &search, &|_| Vec::new(), &Cache::of_user());
+    let outcome = uunwind_offline::walk(recording, &search, &|_| Vec::new(), &Cache::of_user());
     note(recording, &outcome);
     if outcome.walked == 0 {
         return Ok(());
@@ -70,7 +70,7 @@ fn both(mut recorded: Symbols, found: Symbols) -> Symbols {
 }
 
 /// Says in the recording's notes, which reports show, what the walks came to.
-fn note(recording: &mut Recording, outcome: &offline::Outcome) {
+fn note(recording: &mut Recording, outcome: &uunwind_offline::Outcome) {
     if outcome.walked > 0 {
         recording.notes.push(format!(
             "the stacks of {} samples were walked from copies: their machine frames only, none of Python or Lua",

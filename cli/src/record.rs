@@ -81,7 +81,7 @@ fn watcher(arguments: &Arguments) -> Result<Option<Box<dyn Watcher>>, Failure> {
         uunwind_remote::Plugins::open(found, HALVES)
     };
     let awaiting = arguments.flags & FLAG_AWAITING != 0;
-    let watcher = uunwind_remote::Watcher::begin(arguments.rate, awaiting, open)
+    let watcher = uunwind_waits::Watcher::begin(arguments.rate, awaiting, open)
         .map_err(|e| Failure::new(format!("cannot start the thread that watches waiting threads: {e}")))?;
     Ok(Some(Box::new(watcher)))
 }

@@ -27,8 +27,8 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 use uunwind_recorder::child::interrupted;
 use uunwind_recorder::Event;
-use uunwind_remote::record::Event as AttachEvent;
-use uunwind_remote::Attach;
+use uunwind_remote_sampler::record::Event as AttachEvent;
+use uunwind_remote_sampler::Attach;
 use uunwind_ring::FLAG_NO_CHILDREN;
 use uunwind_tables_build::Cache;
 use view::{View, Wish};
@@ -242,7 +242,7 @@ fn record(wanted: &Wanted, say: &Sender<Said>, is_left: &Receiver<()>) -> Result
             named: false,
             why: attach::OUTSIDE.to_owned(),
         };
-        let recorded = uunwind_remote::record(&attach, &mut plugins, &Cache::of_user(), |event| match event {
+        let recorded = uunwind_remote_sampler::record(&attach, &mut plugins, &Cache::of_user(), |event| match event {
             AttachEvent::Begun(_, path) => begun(path),
             AttachEvent::Over => over(),
             AttachEvent::Snapshot(..) | AttachEvent::Naming(_) | AttachEvent::Left(_) => {}

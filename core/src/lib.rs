@@ -22,19 +22,17 @@
 //! ```
 #![cfg_attr(not(test), no_std)]
 
+pub mod array_vec;
 pub mod cache;
 pub mod call_site;
 pub mod cursor;
-pub mod due;
 pub mod errno;
-pub mod few;
 pub mod frame;
 pub mod headers;
 pub mod library;
 pub mod loaded;
 pub mod loads;
 pub mod memory;
-pub mod numbered;
 pub mod object_key;
 pub mod objects;
 #[cfg(all(panic = "abort", not(test)))]
@@ -44,8 +42,10 @@ pub mod recovery;
 pub mod registry;
 pub mod regs;
 pub mod rule;
+pub mod setup_wakeup;
 pub mod slots;
 pub mod span;
 pub mod stop_reason;
 pub mod syscall;
 pub mod walk;
+pub mod wire_enum;

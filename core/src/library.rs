@@ -5,9 +5,9 @@
 //! [`Client`] to each walk. Both check `size` and `build`.
 
 use crate::cache::last_walk::LastWalk;
-use crate::due::Due;
 use crate::objects::Object;
 use crate::plugin::{Description, Entry};
+use crate::setup_wakeup::Due;
 use core::ffi::c_void;
 
 /// Symbol under which `libuunwind.so` exports its [`Library`] table. Versioned by name: an object of another version

@@ -13,7 +13,7 @@ use uunwind_core::syscall;
 use uunwind_core::walk::{walk_rest, walk_with_steps, Setting};
 use uunwind_live::env::Live;
 use uunwind_live::own_stack;
-use uunwind_live::salts::Salts;
+use uunwind_live::short_rule_keys::Salts;
 use uunwind_live::state::SLOTS;
 use uunwind_live::step_caches;
 

@@ -15,7 +15,7 @@ use uunwind_core::regs::{Regs, SP, UCONTEXT_SP, UCONTEXT_STACK};
 use uunwind_core::slots::{Refused, Slot};
 use uunwind_core::span::Span;
 use uunwind_live::env::{Calls, Live};
-use uunwind_live::not_code;
+use uunwind_live::fallback_rule;
 use uunwind_live::state::{REGISTRY, SLOTS};
 use uunwind_ring::copy::{Encoder, CALLED};
 
@@ -115,7 +115,7 @@ unsafe extern "C" fn copy_request(work: *mut c_void) {
 /// window covers. Elsewhere nobody can say: the code is not in the copy.
 #[inline(never)]
 fn is_called(cursor: &Cursor, env: &mut Live<'_>, reader: &mut Reader<'_>) -> bool {
-    let rule = not_code::unowned(cursor, env, reader);
+    let rule = fallback_rule::unowned(cursor, env, reader);
     !rule.is_failed() && rule.cfa_parts() == (SP, 8)
 }
 

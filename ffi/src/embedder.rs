@@ -9,7 +9,7 @@ use uunwind_core::errno::{Errno, EEXIST, EINVAL, ENOENT, ENOMEM};
 use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::span::Span;
 use uunwind_live::embedder::{function, marks, names};
-use uunwind_live::met::changed;
+use uunwind_live::replay_dependencies::changed;
 use uunwind_live::state::{OBJECTS, SLOTS};
 
 /// See `uu.h`.

@@ -68,7 +68,7 @@ unsafe extern "C" fn add_plugin(index: u32, entry: Entry) -> i32 {
     // SAFETY: the caller found the entry in an object that it never closes.
     match unsafe { PLUGINS.add(index as usize, entry, text) } {
         Ok(true) => {
-            uunwind_live::met::changed();
+            uunwind_live::replay_dependencies::changed();
             0
         }
         Ok(false) => -EINVAL,

@@ -30,7 +30,7 @@ pub unsafe extern "C" fn uu_plugin_call(plugin: *const c_char, what: u32, argume
             // SAFETY: the plugin's function; the caller vouches for the argument.
             let answer = unsafe { call(what, argument, size) };
             // The call may make the plugin answer walks in another way.
-            uunwind_live::met::changed();
+            uunwind_live::replay_dependencies::changed();
             answer
         }
     }

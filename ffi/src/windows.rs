@@ -6,7 +6,7 @@ use uunwind_core::errno::{Errno, EINVAL};
 use uunwind_core::registry::c_window::CWindow;
 use uunwind_core::registry::outside::Outside;
 use uunwind_core::registry::window::Window;
-use uunwind_live::met::changed;
+use uunwind_live::replay_dependencies::changed;
 use uunwind_live::state::{OBJECTS, REGISTRY, SLOTS};
 
 fn result(result: Result<(), Errno>) -> c_int {

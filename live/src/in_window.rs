@@ -2,7 +2,7 @@
 //! and the name of its function.
 
 use crate::env::{by_frame_pointer, key, Calls, Live};
-use crate::not_code;
+use crate::fallback_rule;
 use crate::skipped::Surroundings;
 use crate::state::{FUNCTIONS, REGISTRY, RULES};
 use crate::window_functions::{self, NAME_ROOM};
@@ -149,7 +149,7 @@ impl Live<'_> {
             // Recognition reads code on both sides of the pc. Next to a window's code may lie what another thread
             // unmaps at this moment; and what its registrar says about it is right.
             let recognised = uunwind_sources::outside_of_objects(cursor.regs.pc, reader);
-            return recognised.map_or_else(|| not_code::unowned(cursor, self, reader), |rule| rule.pack());
+            return recognised.map_or_else(|| fallback_rule::unowned(cursor, self, reader), |rule| rule.pack());
         };
         let (key, generation) = (key(cursor), held.window().generation | WINDOW);
         let remembered = !matches!(held.window().kind, Kind::FramePointer | Kind::Opaque | Kind::Stepper);

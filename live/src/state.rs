@@ -6,10 +6,10 @@ use uunwind_core::cache::first::FirstRules;
 use uunwind_core::cache::met::Met;
 use uunwind_core::cache::rules::PcCache;
 use uunwind_core::cache::short::ShortRules;
-use uunwind_core::due::Due;
 use uunwind_core::objects::Objects;
 use uunwind_core::plugin::installed::Installed;
 use uunwind_core::registry::Registry;
+use uunwind_core::setup_wakeup::Due;
 use uunwind_core::slots::Slots;
 use uunwind_core::walk::PLUGIN_INDICES;
 
@@ -37,7 +37,7 @@ pub static SLOTS: Slots = Slots::new();
 /// Plugins by index; 0 stays empty.
 pub static PLUGINS: Installed<PLUGIN_INDICES> = Installed::new();
 /// Number of changes that may change the result of a walk without changing a word that it reads
-/// ([`crate::met::changed`]).
+/// ([`crate::replay_dependencies::changed`]).
 pub static CHANGES: AtomicU64 = AtomicU64::new(0);
 /// What walks say to the thread of the set-up, if there is one.
 pub static DUE: Due = Due::new();

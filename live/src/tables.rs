@@ -87,7 +87,7 @@ pub fn of(object: &Object, source: Source, client: Option<(&Client, *mut c_void)
         None => {
             search(object, source, client)?;
             // Cached walks may have used worse rules, or none.
-            crate::met::changed();
+            crate::replay_dependencies::changed();
             object.table.get()?
         }
     };

@@ -18,7 +18,7 @@
 //! draft         that chain's first frames, written while its boundary is sought
 //! emission      its frames, emitted
 //! code, text    what names a code object, and the position in it
-//! learned       boundary distance and unwind ranges of the interpreter loop, learned per process
+//! runtime_discovery  boundary distance and unwind ranges of the interpreter loop, found out in each process
 //! cursor        what one walk keeps between native frames (in its scratch memory)
 //! shim          activations of 3.13 and later: boundary = shim frame
 //! cframe        activations of 3.11 and 3.12: boundary = _PyCFrame
@@ -28,7 +28,7 @@
 //! other_states  the thread's states in other interpreters, whose activations may lie on the same stack
 //! lines         line tables of all versions
 //! trampoline    the machine code of `-X perf`, which lies in no object: the step to its caller
-//! closure       the machine code by which C calls functions of ctypes and cffi, likewise
+//! libffi_closure  the machine code by which C calls functions of ctypes and cffi, likewise
 //! jit           the machine code of 3.14's JIT, likewise
 //! overlay       the entry: which activation is this native frame?
 //! ```
@@ -41,7 +41,6 @@ extern crate std;
 pub mod awaiting;
 mod cframe;
 mod chain;
-mod closure;
 mod code;
 mod cursor;
 mod draft;
@@ -50,11 +49,12 @@ pub mod facts;
 mod frame;
 mod frame_object;
 mod jit;
-mod learned;
+mod libffi_closure;
 pub mod lines;
 pub mod lock;
 mod other_states;
 mod overlay;
+mod runtime_discovery;
 mod shim;
 mod text;
 mod thread_state;

@@ -2,7 +2,7 @@
 
 use crate::cursor::{Cursor, ENDED, FRESH};
 use crate::facts::{Boundary, Facts};
-use crate::learned::{Distance, Learned};
+use crate::runtime_discovery::{Distance, Learned};
 use crate::thread_state;
 use crate::{cframe, frame_object, shim};
 use uunwind_core::plugin::guest::Guest;

@@ -13,7 +13,7 @@
 //! ```
 //! The step depends only on the instructions from the pc to the `ret`, so it is right for any code with these bytes.
 
-use crate::{closure, jit};
+use crate::{jit, libffi_closure};
 use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::{OVERLAY_INTERPRETER, STEP_DONE, STEP_NATIVE, UNTOUCHED};
 use uunwind_core::regs::SP;
@@ -61,7 +61,7 @@ const PRESERVED: u32 = 1 << 3 | 1 << 6 | 1 << SP | 0xf << 12;
 pub fn step(guest: &Guest<'_>) -> u32 {
     let (found, is_closure) = match caller_of(guest) {
         Some(found) => (Some(found), false),
-        None => (closure::place(guest).and_then(|above| caller_at(guest, above, false)), true),
+        None => (libffi_closure::place(guest).and_then(|above| caller_at(guest, above, false)), true),
     };
     let Some((pc, sp, rbp)) = found else { return jit::step(guest) };
     let Some(caller) = guest.caller() else { return STEP_NATIVE | UNTOUCHED };

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use uunwind_core_files::{dump_core, CoreError, CoreFile, Search};
 use uunwind_random::Random;
-use uunwind_remote::{dump_core, CoreFile, DumpError, Plugins, Search};
+use uunwind_remote::Plugins;
 use uunwind_tables_build::Cache;
 use uunwind_tests::dumps::{expect_names, functions, threads};
 use uunwind_tests::running::{all_sleep, Running};
@@ -419,7 +420,7 @@ fn damaged_core_files_never_hang_nor_panic() {
     let mut plugins = Plugins::open(found, uunwind_built_in::HALVES);
     let cache = Cache::at(scratch.join("tables"));
     let search = Search { own_paths: true, ..Search::default() };
-    let mut walk = || -> Result<(usize, usize), DumpError> {
+    let mut walk = || -> Result<(usize, usize), CoreError> {
         let core = Arc::new(CoreFile::open(&path)?);
         let dump = dump_core(&core, &search, &mut plugins, &cache, None)?;
         let words = |name: &uunwind_recording::Name| !name.name.is_empty();

@@ -5,7 +5,7 @@ use std::fmt::{Display, Write};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_doctor::chosen::{Choice, Range};
 use uunwind_doctor::doctor::{Conflict, Diagnosis, Dwarf, Sframe};
-use uunwind_doctor::piece::words;
+use uunwind_doctor::unwind_row::words;
 use uunwind_sframe::table::Machine;
 use uunwind_sources::By;
 

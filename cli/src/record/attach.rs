@@ -6,13 +6,14 @@ use crate::exit::Failure;
 use crate::{layout, save, terminal};
 use std::ffi::OsString;
 use uunwind_built_in::HALVES;
+use uunwind_injector::record::Refusal;
+use uunwind_injector::Declined;
 use uunwind_loader::ENV_PLUGINS;
 use uunwind_recorder::Outcome;
 use uunwind_recording::Recording;
-use uunwind_remote::inject::record::Refusal;
-use uunwind_remote::inject::Declined;
-use uunwind_remote::record::Event;
-use uunwind_remote::{inject, record, Attach, AttachError, Plugins};
+use uunwind_remote::Plugins;
+use uunwind_remote_sampler::record::Event;
+use uunwind_remote_sampler::{record, Attach, AttachError};
 use uunwind_ring::{FLAG_AWAITING, FLAG_WALL};
 use uunwind_tables_build::Cache;
 
@@ -100,7 +101,7 @@ fn inside(attach: &Attach, show: impl FnMut(Event<'_>)) -> Result<Result<Recorde
         let why = format!("{} is not one of uu's own plugins, and is called from outside only", path.display());
         return Ok(Err(Refusal::Declined(Declined::new(why))));
     }
-    Ok(inject::record::record(attach, &layout.inject, found.analysers, show))
+    Ok(uunwind_injector::record::record(attach, &layout.inject, found.analysers, show))
 }
 
 /// The plugins that are called here, and the command that names functions.

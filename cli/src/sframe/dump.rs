@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use uunwind_core::span::Span;
 use uunwind_doctor::binary::Part;
-use uunwind_doctor::{piece, sframe, Binary};
+use uunwind_doctor::{sframe, unwind_row, Binary};
 use uunwind_sframe::function::{Extent, Function};
 use uunwind_sframe::row::Row;
 use uunwind_sframe::table::{Machine, Table, FRAME_POINTER, SORTED, START_FROM_FIELD};
@@ -137,7 +137,7 @@ impl Visitor for Printer {
             return;
         }
         let signed = if row.signed_ra { ", signed" } else { "" };
-        let words = piece::words(&row.unwind, table.machine);
+        let words = unwind_row::words(&row.unwind, table.machine);
         let _ = match function.extent {
             Extent::Whole => {
                 let at = function.start.wrapping_add(u64::from(row.start));

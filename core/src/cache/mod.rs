@@ -19,7 +19,7 @@
 //! | rules of addresses that were met once | [`first`] | pc, generation of the load | the generation is current | process | 2,048 rules; a torn entry misses | no |
 //! | rules in one word | [`short`] | pc; validity epoch (captures) or generation (samples) | the epoch is the process's, or the generation is that of the object or window under the pc | process | 1 MiB, 16 bytes an entry | no |
 //! | last whole walk | [`last_walk`] | registers and every word read | validity epochs (`Stamp`), words, objects' generations | thread (the sampler's memory, and `uu_walk`'s) | [`last_walk::LAST_WALK_BYTES`], with the next row | frames reused, in the summary |
-//! | plugins' answers | [`answers`] | plugin, five words, every word read | validity epoch and words | inside the last walk | 256 answers | with the last walk |
+//! | plugins' answers | [`read_memo`] | plugin, five words, every word read | validity epoch and words | inside the last walk | 256 answers | with the last walk |
 //! | step cache: last captured steps | [`steps`] | pc, sp | validity epoch, and one word a step | thread (slot) | 2 halves of 512 steps | no |
 //! | verified tail | `steps::tail` | pc and sp of its first frame | its words, those of the validity epoch among them | inside the steps | one, 512 frames | no |
 //! | verified prefixes | `steps::prefix` | pc, sp, and rbp where it counts | its words; the reply, for the capacities that it serves | inside the tail | four, 8 frames each | no |
@@ -35,13 +35,13 @@
 //!
 //! `short` and `steps` serve plain frames and exist for x86-64; on other CPUs their lookups miss.
 
-pub mod answers;
 pub mod first;
 pub mod last_walk;
 pub mod met;
-#[cfg_attr(not(target_arch = "x86_64"), path = "none/mod.rs")]
-mod plain;
 pub mod query;
+pub mod read_memo;
 pub mod rules;
+#[cfg_attr(not(target_arch = "x86_64"), path = "unsupported/mod.rs")]
+mod x86_64;
 
-pub use plain::{short, steps};
+pub use x86_64::{short, steps};

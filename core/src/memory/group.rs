@@ -12,7 +12,7 @@
 use super::near::Near;
 use super::read_log::Read;
 use super::{guarded, Reader, ANSWER, KEY};
-use crate::cache::answers::Name;
+use crate::cache::read_memo::Name;
 
 /// Number of words of a structure. The first one is the address of the next structure.
 pub const MEMBER_WORDS: usize = 4;

@@ -25,8 +25,8 @@ mod probed;
 pub(crate) mod read_log;
 mod sorted;
 
-use crate::cache::answers::Name;
-pub use crate::cache::answers::{Recalled, ANSWER, KEY};
+use crate::cache::read_memo::Name;
+pub use crate::cache::read_memo::{Recalled, ANSWER, KEY};
 use crate::span::Span;
 pub use bare::{Bare, StackWords};
 use core::ffi::c_void;

@@ -8,7 +8,7 @@
 use super::draft::Draft;
 use super::read_log::Read;
 use super::{guarded, Log, Reader, ANSWER, KEY, SURE};
-use crate::cache::answers::{Entry, Name, Recalled};
+use crate::cache::read_memo::{Entry, Name, Recalled};
 use core::mem::{offset_of, size_of};
 
 /// Largest number of words of one [`Near::words`], and number of reads for which space is reserved at once.

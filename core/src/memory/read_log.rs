@@ -2,7 +2,7 @@
 
 use super::hashed::LONGEST;
 use super::{group, guarded, OwnStack};
-use crate::cache::answers::{Name, Recalled};
+use crate::cache::read_memo::{Name, Recalled};
 
 /// One read: its address and its result.
 #[repr(C)]

@@ -6,7 +6,7 @@
 //! to do is done for many frames at once. A capture uses its thread's step cache ([`crate::cache::steps`]) where it
 //! can.
 //!
-//! `docs/design/caches.md` says why captures have another stepper (`Frame::stretch` in `cache/plain/steps/frames.rs`).
+//! `docs/design/caches.md` says why captures have another stepper (`Frame::stretch` in `cache/x86_64/steps/frames.rs`).
 
 use super::saved::{Notes, Saved};
 use super::{Env, Walk, SAME_AS_LAST};

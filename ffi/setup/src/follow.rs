@@ -6,9 +6,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use uunwind_clock::Instant;
-use uunwind_core::due::Due;
 use uunwind_core::errno::{Errno, EAGAIN};
 use uunwind_core::library::Library;
+use uunwind_core::setup_wakeup::Due;
 
 /// Where the thread is.
 static STATE: AtomicU32 = AtomicU32::new(NONE);

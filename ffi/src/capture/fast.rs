@@ -6,7 +6,7 @@ use uunwind_core::cache::steps::{Rules, StepCache, Top, Unwound};
 use uunwind_core::memory::{Bare, OwnStack, StackWords};
 use uunwind_core::slots::{Held, Slot, Stake};
 use uunwind_live::own_stack;
-use uunwind_live::salts::{Salts, SharedEpoch};
+use uunwind_live::short_rule_keys::{Salts, SharedEpoch};
 use uunwind_live::state::{SHORT_RULES, SLOTS};
 use uunwind_live::step_caches;
 

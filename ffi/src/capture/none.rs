@@ -4,7 +4,7 @@ use super::ByShortRules;
 use crate::caller::Caller;
 use uunwind_core::memory::OwnStack;
 use uunwind_core::slots::{Slot, Stake};
-use uunwind_live::salts::Salts;
+use uunwind_live::short_rule_keys::Salts;
 
 /// Captures nothing.
 pub(super) unsafe fn unwind_short<'s>(

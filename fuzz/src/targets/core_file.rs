@@ -6,8 +6,9 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use uunwind_core_files::{dump_core, CoreFile, Search};
 use uunwind_loader::FoundPlugins;
-use uunwind_remote::{dump_core, CoreFile, Plugins, Search};
+use uunwind_remote::Plugins;
 use uunwind_tables_build::Cache;
 
 pub fn run(data: &[u8]) -> bool {

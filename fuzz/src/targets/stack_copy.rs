@@ -1,8 +1,9 @@
 //! Copies of stacks: decoded, and walked where one object's file is missing and other code is unowned. Input: a copy.
 
 use std::path::Path;
+use uunwind_core_files::Search;
+use uunwind_offline as offline;
 use uunwind_recording::{Object, Of, Process, Recording, Sample, StackCopy, Thread};
-use uunwind_remote::{offline, Search};
 use uunwind_ring::copy::{decode, Sink};
 use uunwind_tables_build::Cache;
 

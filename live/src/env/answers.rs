@@ -2,8 +2,8 @@
 
 use super::{by_frame_pointer, Live};
 use crate::in_window;
-use crate::met::changed;
 use crate::own_stack;
+use crate::replay_dependencies::changed;
 use crate::state::{CHANGES, FUNCTIONS, MET, OBJECTS, PLUGINS, SHORT_RULES};
 use crate::unowned;
 use core::ffi::c_void;

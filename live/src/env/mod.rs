@@ -9,12 +9,12 @@ mod sampler;
 
 use crate::at_return;
 use crate::built_by_caller;
-use crate::current::{nowhere, Current};
+use crate::current_object::{nowhere, Current};
 use crate::embedder::marks::MARKS;
 use crate::in_window::InWindow;
-use crate::met::Met;
 use crate::prologue;
-use crate::salts::Salts;
+use crate::replay_dependencies::Met;
+use crate::short_rule_keys::Salts;
 use crate::skipped::{self, Passed, Surroundings};
 use crate::state::{OBJECTS, PLUGINS, RULES, RUNTIMES};
 use crate::tables;

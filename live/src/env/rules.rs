@@ -2,7 +2,7 @@
 //! order, with every branch; `Live::any_rule` has the first steps.
 
 use super::{key, key_of, sources, Live};
-use crate::not_code;
+use crate::fallback_rule;
 use crate::plugin_rule;
 use crate::state::{FIRST, FOUND_AGAIN, MET, PLUGINS, RULES, SHORT_RULES};
 use core::sync::atomic::Ordering;
@@ -214,11 +214,11 @@ impl Live<'_> {
             }
         }
         if rule.failed_for(StopReason::NotCode) {
-            return not_code::in_data(cursor, reader);
+            return fallback_rule::in_data(cursor, reader);
         }
         if rule.failed_for(StopReason::NoRule) {
             let recognised = uunwind_sources::by_registers_or_bytes(cursor, reader);
-            return recognised.map_or_else(|| not_code::undescribed(cursor, self, reader), Packed::from_result);
+            return recognised.map_or_else(|| fallback_rule::undescribed(cursor, self, reader), Packed::from_result);
         }
         rule
     }

@@ -1,7 +1,7 @@
 //! The exchange with the sampler about an object: the walk reports that it is loaded, and receives its facts.
 
 use super::Live;
-use crate::met::changed;
+use crate::replay_dependencies::changed;
 use crate::state::OBJECTS;
 use core::sync::atomic::Ordering;
 use uunwind_core::library::{RESULT_FACTS_PENDING, RESULT_UNREPORTED, UNRECORDED};

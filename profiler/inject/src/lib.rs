@@ -3,7 +3,7 @@
 //! One object with all that a walk needs: the handler and the ring of the preloaded sampler, a libuunwind of its own,
 //! and uu's own plugins. It imports nothing, has no constructor, and makes system calls only. So it can be mapped and
 //! started at any instruction of the program, whatever locks of libc, the allocator or the dynamic loader are held;
-//! the loader does not know it. `uu` maps and relocates it (`profiler/remote/src/inject/`), calls the functions below
+//! the loader does not know it. `uu` maps and relocates it (`injector/`), calls the functions below
 //! on a thread that it has borrowed, and unmaps it when nothing of it runs any more.
 //!
 //! ```text

@@ -5,7 +5,7 @@ mod events;
 mod names;
 mod waits;
 
-use crate::blocks::{describe, plugins, ProcessUse, ThreadUse, Use};
+use crate::block_owners::{describe, plugins, ProcessUse, ThreadUse, Use};
 use crate::code_maps::CodeMaps;
 use crate::ended::Ended;
 use crate::facts::FactsPublisher;
@@ -18,7 +18,7 @@ use crate::ring_reader::RingReader;
 use crate::samples::{Samples, Unread};
 use crate::session::Session;
 use crate::stacks::Stacks;
-use crate::starts::Starts;
+use crate::startup_time::Starts;
 use crate::survey::{Id, Survey};
 use crate::watch::Watcher;
 use std::collections::{HashMap, HashSet};

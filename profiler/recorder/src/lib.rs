@@ -4,12 +4,12 @@
 //! * [`session`], [`facts`]: the recorder's side of the two memfds;
 //! * [`ring_reader`], [`records`]: turn bytes of a ring into records. Targets may write anything: every length is
 //!   checked, and bytes are copied before they are examined;
-//! * [`blocks`]: which block belongs to which process and thread, and when it may be used again;
+//! * [`block_owners`]: which block belongs to which process and thread, and when it may be used again;
 //! * [`drain`]: one pass over all blocks;
 //! * [`jit`]: names of code generated at run time;
 //! * [`kernel`]: the kernel's own samples of a thread;
-//! * [`objects`], `analyst`, `claims`: the files of loaded objects; the thread that makes their rule tables; the
-//!   plugin to which each belongs;
+//! * [`objects`], `analyst`, `plugin_assignment`: the files of loaded objects; the thread that makes their rule
+//!   tables; the plugin to which each belongs;
 //! * `code_maps`: says where a process's executable memory is, for copies of stacks;
 //! * [`survey`]: processes that are not recorded, and why;
 //! * [`spawn`], [`inherited`], [`child`], [`safe_path`]: the program's environment, start and end;
@@ -17,7 +17,7 @@
 //! * [`naming`]: names of functions, found by a separate process; `lines`: lines of interpreted functions, decoded by
 //!   their plugins; [`found_names`]: both, as they are appended;
 //! * `thread_names`: what languages call their threads;
-//! * `starts`: what short lives use before they are sampled;
+//! * `startup_time`: what short lives use before they are sampled;
 //! * [`watch`]: samples of threads that wait, which others take;
 //! * [`snapshot`]: what the recording has so far, as a file of its own;
 //! * [`recorder`](mod@recorder): the recording from beginning to end.
@@ -25,9 +25,8 @@
 //! The entry point for fuzzing is [`records::records`], which accepts any bytes.
 
 mod analyst;
-pub mod blocks;
+pub mod block_owners;
 pub mod child;
-mod claims;
 pub mod code_maps;
 pub mod config;
 pub mod drain;
@@ -44,6 +43,7 @@ mod map_files;
 pub mod naming;
 pub mod objects;
 pub mod output;
+mod plugin_assignment;
 pub mod recorder;
 pub mod records;
 pub mod rest;
@@ -54,7 +54,7 @@ pub mod session;
 pub mod snapshot;
 pub mod spawn;
 pub mod stacks;
-mod starts;
+mod startup_time;
 pub mod survey;
 pub mod tables;
 pub mod thread_names;

@@ -2,11 +2,11 @@
 //! functions can still be named when the files are gone.
 
 use crate::analyst::{Analyst, Finding};
-use crate::claims::Claims;
 use crate::facts::FactsPublisher;
 use crate::lines;
 use crate::listener::{Listener, Waker};
 use crate::map_files::MapFiles;
+use crate::plugin_assignment::Claims;
 use crate::session::{memory_file, Session};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;

@@ -17,7 +17,7 @@ use crate::safe_path::SafePaths;
 use crate::session::Session;
 use crate::snapshot::{Now, Snapshots};
 use crate::spawn::{objects_value, preload_value, spawn, users_preload};
-use crate::starts::Starts;
+use crate::startup_time::Starts;
 use crate::survey::Survey;
 use crate::traceme;
 use crate::watch::Watcher;

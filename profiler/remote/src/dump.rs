@@ -1,23 +1,17 @@
-//! The stacks of all threads of a process, now, or as a core file has them.
+//! The stacks of all threads of a process as it is now, as a recording.
 
-use crate::core_file::notes::Signal;
-use crate::core_file::{objects as core_objects, search::Search, CoreError, CoreFile};
-use crate::language_names::LanguageNames;
-use crate::memory::{Backing, Memory};
-use crate::names::Names;
+use crate::doing::{Doing, Registers, Signal};
+use crate::memory::Memory;
 use crate::objects::Objects;
 use crate::plugins::Plugins;
 use crate::refusal::{check, refused, DumpError};
-use crate::take;
-use crate::waits::{doing, Doing, Registers};
-use crate::walks::{Walked, Walks};
-use std::collections::HashMap;
+use crate::stop_and_walk;
+use crate::walks::Walked;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 use uunwind_clock::Instant;
 use uunwind_elf::process;
@@ -30,8 +24,6 @@ use uunwind_tables_build::Cache;
 
 /// At most this number of times the files are looked at again, because the process has mapped others meanwhile.
 const ROUNDS: usize = 3;
-/// Longest time for the walks of a core file's threads: a crafted one may have very many, each as deep as can be.
-const WALKS: Duration = Duration::from_secs(60);
 
 /// What a thread was doing.
 #[derive(Clone, Debug)]
@@ -74,7 +66,8 @@ pub fn dump(pid: u32, plugins: &mut Plugins, cache: &Cache, namer: &[OsString]) 
         // A thread of its own: the kernel lets go what it could not stop in time when that thread ends.
         let (objects, plugins) = (&objects, &*plugins);
         let last = round == ROUNDS;
-        let run = || std::thread::scope(|scope| scope.spawn(|| take::take(pid, objects, plugins, last)).join());
+        let run =
+            || std::thread::scope(|scope| scope.spawn(|| stop_and_walk::take(pid, objects, plugins, last)).join());
         taken = run()
             .map_err(|_| unreadable(io::Error::other("the walk has panicked")))?
             .map_err(|error| refused(pid, error))?;
@@ -100,135 +93,6 @@ fn reported(pid: u32, objects: &Objects) -> Jit {
     jit
 }
 
-/// The stacks of all threads of a core file's process. `search` finds the files that it had mapped; the rest as for
-/// [`dump`]; without a namer, no function has a name.
-pub fn dump_core(
-    core: &Arc<CoreFile>,
-    search: &Search,
-    plugins: &mut Plugins,
-    cache: &Cache,
-    namer: Option<&[OsString]>,
-) -> Result<Dump, DumpError> {
-    let (objects, backings) = core_objects::prepare(core, search, cache, plugins);
-    let notes = &core.notes;
-    let signal = notes.signal;
-    let mut looked: Vec<ThreadState> = notes
-        .threads
-        .iter()
-        .enumerate()
-        .map(|(index, thread)| ThreadState {
-            tid: thread.tid,
-            name: if thread.tid == notes.pid {
-                String::from_utf8_lossy(&notes.name).into_owned()
-            } else {
-                String::new()
-            },
-            doing: Some(match signal {
-                // The kernel writes the same signal into all threads' notes: the first is the one that it has killed.
-                Some(signal) if index == 0 => Doing::Signal(signal.number),
-                _ => doing(&thread.registers),
-            }),
-            registers: Some(thread.registers),
-        })
-        .collect();
-    let mut jit = Jit::default();
-    jit.dead(0, core.as_ref(), objects.places().filter_map(|(places, bias)| places.gdb_at(bias)));
-    let (mapped, open) = (&objects, &*plugins);
-    let walks = || walk_core(core, &looked, mapped, open, backings);
-    // A panic over a crafted file ends its walks only.
-    let WalkedCore { walked, names, called, notes: more } = std::thread::scope(|scope| scope.spawn(walks).join())
-        .map_err(|_| CoreError::Unreadable(core.path().into(), io::Error::other("the walk has panicked")))?;
-    let word_at = |address, word: &mut [u8]| core.memory(address, word) == word.len();
-    let blocks = notes.threads.iter().map(|thread| (thread.tid, thread.registers.fs_base));
-    let place = (!called.is_empty()).then(|| place_of_ids(blocks, word_at)).flatten();
-    let is_own = |tid: u32, thread_pointer: u64| {
-        let mut word = [0; 4];
-        let is_read = place.is_some_and(|place| word_at(thread_pointer.wrapping_add(place), &mut word));
-        is_read && u32::from_le_bytes(word) == tid
-    };
-    let mut foreign = 0;
-    for (thread, registers) in looked.iter_mut().zip(notes.threads.iter().map(|thread| &thread.registers)) {
-        if called.is_empty() {
-            break;
-        }
-        if is_own(thread.tid, registers.fs_base) {
-            thread.name = called.get(&thread.tid).unwrap_or(&thread.name).clone();
-        } else {
-            foreign += 1;
-        }
-    }
-    let mut taken = record(looked, walked, names, 0);
-    if foreign > 0 {
-        taken.notes.push(format!(
-            "{foreign} threads have no names of their language: the core file has other ids for them than the program \
-             itself, which ran in another pid namespace than the one who wrote it"
-        ));
-    }
-    taken.signal = signal;
-    taken.notes.extend(more);
-    taken.notes.extend(core.troubles.iter().map(|trouble| format!("{}: {trouble}", core.path().display())));
-    let program = notes.files.iter().find(|file| (file.start..file.end).contains(&notes.entry));
-    let exe = program.map(|file| file.name.clone()).unwrap_or_default();
-    let process = Process { pid: notes.pid, plugins: plugins.names.clone(), exe, ..Process::default() };
-    let command = notes.command.split(|byte| *byte == b' ').map(<[u8]>::to_vec).collect();
-    Ok(finish(taken, process, command, objects, plugins, (namer, Some(&jit)), &search.folders))
-}
-
-/// Where libc keeps a thread's id, from the thread pointer on: the word that is the id of most of these threads (their
-/// ids and thread pointers). The kernel writes there the id that a thread has in its own pid namespace; gdb writes
-/// those of its own namespace into core files. `None`: no thread has its id there, so the ids are other ones.
-fn place_of_ids(threads: impl Iterator<Item = (u32, u64)>, read: impl Fn(u64, &mut [u8]) -> bool) -> Option<u64> {
-    /// After the words that each thread pointer begins with, and as far as libc's structure reaches.
-    const PLACES: std::ops::Range<usize> = 0x10..0x800;
-    /// That is as sure as if there were more of them.
-    const THREADS: usize = 256;
-    let mut found = vec![0u32; PLACES.end / 4];
-    for (tid, thread_pointer) in threads.take(THREADS) {
-        let mut block = vec![0; PLACES.end];
-        // One that is cut begins on a page that is there.
-        let len = [PLACES.end, 0x400]
-            .into_iter()
-            .find(|len| block.get_mut(..*len).is_some_and(|part| read(thread_pointer, part)));
-        let words = block.chunks_exact(4).take(len.unwrap_or(0) / 4).enumerate().skip(PLACES.start / 4);
-        let own = words.filter(|(_, word)| **word == tid.to_le_bytes());
-        for (index, _) in own.collect::<Vec<_>>() {
-            found.iter_mut().skip(index).take(1).for_each(|count| *count += 1);
-        }
-    }
-    let most = found.iter().copied().max().filter(|most| *most > 0)?;
-    found.iter().position(|count| *count == most).map(|index| index as u64 * 4)
-}
-
-/// What the walks of a core file's threads found.
-struct WalkedCore {
-    /// Each thread's stack, but for those that there was no time for.
-    walked: Vec<Option<Walked>>,
-    /// The names of code objects that they met.
-    names: Vec<Name>,
-    /// What languages call the threads, by their ids.
-    called: HashMap<u32, String>,
-    /// What is missing, for people.
-    notes: Vec<String>,
-}
-
-fn walk_core(
-    core: &Arc<CoreFile>,
-    threads: &[ThreadState],
-    objects: &Objects,
-    plugins: &Plugins,
-    backings: Vec<Backing>,
-) -> WalkedCore {
-    let memory = Memory::of_core(core, backings);
-    let mut walks = Walks::new(objects, plugins, &memory, Names::default());
-    let registers = threads.iter().map(|thread| thread.registers.as_ref());
-    let (walked, late) = within(WALKS, registers, |registers| walks.walk(registers));
-    let mut looks = LanguageNames::default();
-    memory.forget();
-    let called = walks.thread_names(&mut looks);
-    let notes = walks.notes().into_iter().chain(looks.note()).chain(late).collect();
-    WalkedCore { walked, names: walks.into_names().names, called, notes }
-}
-
 /// Walks one thread after the other, as long as there is time to begin. `threads`: those that can be walked have
 /// something. Also says how many there was no time for.
 pub fn within<T, W>(
@@ -248,7 +112,7 @@ pub fn within<T, W>(
 }
 
 /// Names the functions and lines. `folders`: where separate debug information may lie, besides the system's folder.
-fn finish(
+pub fn finish(
     taken: Taken,
     process: Process,
     command: Vec<Vec<u8>>,
@@ -282,12 +146,14 @@ fn finish(
 
 /// What was read while the process stood still.
 pub struct Taken {
-    recording: Recording,
+    /// The stacks, without names.
+    pub recording: Recording,
     /// What they were doing.
     pub threads: Vec<ThreadState>,
     /// How long it stood.
     pub stopped: Option<Duration>,
-    signal: Option<Signal>,
+    /// The signal for which it was written, if it is a core file.
+    pub signal: Option<Signal>,
     /// What is missing, for people.
     pub notes: Vec<String>,
 }
@@ -322,24 +188,6 @@ pub fn command(pid: u32) -> Vec<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn threads_own_ids_are_where_libc_keeps_them() {
-        // glibc's place, musl's, and one of neither; the first thread's id also stands elsewhere.
-        for place in [0x2d0, 0x30, 0x48] {
-            let read = |address: u64, block: &mut [u8]| {
-                for (at, word) in (address & 0xfff..).step_by(4).zip(block.chunks_exact_mut(4)) {
-                    let is_id = at == place || address < 0x2000 && at == 0x20;
-                    let id = 70 + (address >> 12) as u32;
-                    word.copy_from_slice(&if is_id { id } else { 5 }.to_le_bytes());
-                }
-                address < 0x5000
-            };
-            let ids = |first: u32| (1..4).map(move |number| (first + number, u64::from(number) << 12));
-            assert_eq!((place_of_ids(ids(70), read), place_of_ids(ids(700), read)), (Some(place), None));
-        }
-        assert_eq!(place_of_ids([(5, 0x6000)].into_iter(), |_, _| false), None);
-    }
 
     /// Once the time is over, no more threads are walked, and those that could have been are counted.
     #[test]

@@ -19,7 +19,7 @@ use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Claimed, Delivery, Env, Look, Replay};
 use uunwind_live::runtime_locks::{self, Sampled};
 use uunwind_live::skipped::{Place, Surroundings};
-use uunwind_live::{in_window, not_code, plugin_rule};
+use uunwind_live::{fallback_rule, in_window, plugin_rule};
 
 /// Compilers align functions to a multiple of this many bytes.
 const FUNCTION_ALIGNMENT: u64 = 16;
@@ -156,7 +156,7 @@ pub fn in_object(
         return rule;
     }
     if !object.may_execute(lookup) {
-        return not_code::in_data(cursor, reader);
+        return fallback_rule::in_data(cursor, reader);
     }
     let (answer, _) = uunwind_sources::find(&object.sources, lookup, pc, reader);
     match answer {
@@ -167,7 +167,7 @@ pub fn in_object(
         }
         Err(StopReason::NoRule) => match uunwind_sources::by_registers_or_bytes(cursor, reader) {
             Some(rule) => Packed::from_result(rule),
-            None => not_code::undescribed(cursor, places, reader),
+            None => fallback_rule::undescribed(cursor, places, reader),
         },
         Err(reason) => Packed::failed(reason),
     }
@@ -201,7 +201,7 @@ pub fn place_in(object: &Mapped, address: u64, reader: &mut Reader<'_>) -> Place
 fn unowned(cursor: &Cursor, places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Packed {
     match uunwind_sources::outside_of_objects(cursor.regs.pc, reader) {
         Some(rule) => rule.pack(),
-        None => not_code::unowned(cursor, places, reader),
+        None => fallback_rule::unowned(cursor, places, reader),
     }
 }
 

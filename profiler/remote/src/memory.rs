@@ -1,18 +1,14 @@
-//! The memory of another process, or of a core file, read page by page and kept until the process runs again.
+//! The memory of another process, or what was saved of it, read page by page and kept until the process runs again.
 
-use crate::core_file::CoreFile;
 use crate::pages::Pages;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::Arc;
 use uunwind_core::memory::paged::{self, PAGE};
 use uunwind_core::memory::{Mode, Reader};
-use uunwind_core::span::Span;
 use uunwind_elf::process;
-use uunwind_elf::Image;
 
 /// At most this number of pages is read for one look at the process (64 MiB): a walk through hostile memory ends.
 const PAGES: usize = 16 * 1024;
@@ -23,14 +19,10 @@ const THREAD: usize = 6;
 /// At most this number of bytes is kept of what was read.
 const KEPT: usize = 256 * 1024;
 
-/// A part of a core file's memory whose bytes are those of a file: nobody could write to it.
-pub struct Backing {
-    /// Where it was mapped (process addresses).
-    pub span: Span,
-    /// Where it begins in the file.
-    pub offset: u64,
-    /// The file.
-    pub image: Arc<Image>,
+/// Memory that something has saved, such as a core file.
+pub trait Saved {
+    /// Fills `out` with what lies at a process address, and returns the number of bytes that are available there.
+    fn copy(&self, address: u64, out: &mut [u8]) -> usize;
 }
 
 enum Source {
@@ -38,8 +30,8 @@ enum Source {
     /// that of another thread may become another process's. `file`: `/proc/PID/mem`, which also reads what is mapped
     /// without the right to read; `None`: it may not be opened.
     Process { pid: Option<libc::pid_t>, file: Option<File> },
-    /// A core file, and files for what it lacks, in order of addresses.
-    Core { core: Arc<CoreFile>, backings: Vec<Backing> },
+    /// What was saved of a process.
+    Saved(Box<dyn Saved>),
 }
 
 /// What was read, where, in order; `None`: more than is kept.
@@ -86,10 +78,10 @@ impl Memory {
         }
     }
 
-    /// The memory in a core file, and in files in order of addresses where it has none.
-    pub fn of_core(core: &Arc<CoreFile>, backings: Vec<Backing>) -> Memory {
+    /// The memory that was saved of a process.
+    pub fn of_saved(saved: Box<dyn Saved>) -> Memory {
         Memory {
-            source: Source::Core { core: core.clone(), backings },
+            source: Source::Saved(saved),
             pages: RefCell::default(),
             ahead: RefCell::default(),
             pages_read: Cell::default(),
@@ -231,7 +223,7 @@ impl Memory {
     pub fn read_running(&self, address: u64, out: &mut [u8]) -> bool {
         match &self.source {
             Source::Process { .. } => self.read_now(address, out),
-            Source::Core { .. } => self.read(address, out),
+            Source::Saved(_) => self.read(address, out),
         }
     }
 
@@ -272,10 +264,7 @@ impl Memory {
     fn copy(&self, address: u64, out: &mut [u8]) -> usize {
         match &self.source {
             Source::Process { pid, file } => copy_from_process(*pid, file.as_ref(), address, out),
-            Source::Core { core, backings } => match core.memory(address, out) {
-                0 => copy_from_file(backings, address, out).unwrap_or(0),
-                read => read,
-            },
+            Source::Saved(saved) => saved.copy(address, out),
         }
     }
 }
@@ -300,20 +289,6 @@ fn copy_from_process(pid: Option<libc::pid_t>, file: Option<&File>, address: u64
         Some(Ok(read)) if read > 0 => read,
         _ => file.and_then(|file| file.read_at(out, address).ok()).unwrap_or(0),
     }
-}
-
-/// What the file has there; the rest of its last page is zero, as it is in memory.
-fn copy_from_file(backings: &[Backing], address: u64, out: &mut [u8]) -> Option<usize> {
-    let after = backings.partition_point(|backing| backing.span.start <= address);
-    let backing = backings.get(after.checked_sub(1)?).filter(|backing| backing.span.contains(address))?;
-    let offset = backing.offset.checked_add(address - backing.span.start)?;
-    let len = out.len().min(usize::try_from(backing.span.end - address).ok()?);
-    let there = backing.image.len().checked_sub(offset).filter(|there| *there > 0)?.min(len as u64);
-    let bytes = backing.image.read_file(offset, there)?;
-    let out = out.get_mut(..len)?;
-    out.fill(0);
-    out.iter_mut().zip(&bytes).for_each(|(to, from)| *to = *from);
-    Some(len)
 }
 
 /// [`uunwind_core::memory::HostRead`] over a [`Memory`].

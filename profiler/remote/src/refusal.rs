@@ -1,8 +1,7 @@
 //! Why a process cannot be looked at: what decides, and the remedy.
 
-use crate::core_file::CoreError;
+use crate::doing;
 use crate::threads::tids;
-use crate::waits;
 use object::elf;
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -55,9 +54,6 @@ pub enum DumpError {
         /// What decides, and the remedy.
         why: String,
     },
-    /// The core file cannot be used.
-    #[error("{0}")]
-    Core(#[from] CoreError),
     /// Something else failed.
     #[error("process {0} cannot be read: {1}")]
     Unreadable(u32, io::Error),
@@ -73,7 +69,7 @@ pub fn check(pid: u32) -> Result<(), DumpError> {
         return Err(DumpError::Thread(pid, process));
     }
     if flags(pid) & KERNEL_THREAD != 0 {
-        return Err(DumpError::Kernel(pid, waits::name(pid, pid)));
+        return Err(DumpError::Kernel(pid, doing::name(pid, pid)));
     }
     // In the folder of another thread if only the main thread has ended.
     if field(pid, "State").is_some_and(|state| state.starts_with('Z')) {
@@ -87,7 +83,7 @@ pub fn check(pid: u32) -> Result<(), DumpError> {
         Some(thread) if thread != 0 => {
             // One of the tracer's threads.
             let tracer = number(thread, "Tgid").unwrap_or(thread);
-            Err(DumpError::Traced { pid, tracer, name: waits::name(tracer, tracer) })
+            Err(DumpError::Traced { pid, tracer, name: doing::name(tracer, tracer) })
         }
         _ => Ok(()),
     }

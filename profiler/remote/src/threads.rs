@@ -7,7 +7,7 @@
 //! threads go.
 
 use crate::clocks::is_running;
-use crate::waits::{repaired, Registers};
+use crate::doing::{repaired, Registers};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;

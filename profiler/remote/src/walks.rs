@@ -1,5 +1,6 @@
 //! The walks of threads that stand still.
 
+use crate::doing::Registers;
 use crate::env::Remote;
 use crate::language_names::LanguageNames;
 use crate::memory::{Memory, Reads};
@@ -7,7 +8,6 @@ use crate::names::Names;
 use crate::objects::Objects;
 use crate::plugins::Plugins;
 use crate::registered::{Losses, Registered};
-use crate::waits::Registers;
 use std::collections::HashMap;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::semantic_word;

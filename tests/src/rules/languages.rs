@@ -2,14 +2,8 @@
 //! its plugin. A language more touches none of the rooms here.
 
 /// Rooms, by the beginnings of their files' paths, that know no language by its name.
-pub const NEUTRAL: &[&str] = &[
-    "core/",
-    "live/",
-    "plugins/analyse/src/lib.rs",
-    "plugins/language/",
-    "profiler/recording/",
-    "profiler/report/src/",
-];
+pub const NEUTRAL: &[&str] =
+    &["core/", "live/", "setup/analyse/src/lib.rs", "setup/language/", "profiler/recording/", "profiler/report/src/"];
 
 /// Names of languages. The second kind is also a part of ordinary words (evaluated), so no letter may precede it.
 const ANYWHERE: &[&str] = &["python"];

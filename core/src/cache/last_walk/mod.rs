@@ -17,8 +17,8 @@
 //! All arrays are used in this way: the old walk is at the end, the new one is written at the front, and a replayed
 //! part stays in place. When both meet, the old walk is dropped.
 //!
-//! Plugins' recalled answers ([`crate::cache::answers`]) lie in the same memory: each is one entry among the reads and
-//! stands for all words that it follows from. `refuted` spares comparisons: once a read of the old walk is found to
+//! Plugins' recalled answers ([`crate::cache::read_memo`]) lie in the same memory: each is one entry among the reads
+//! and stands for all words that it follows from. `refuted` spares comparisons: once a read of the old walk is found to
 //! have changed, no tail can begin at or before it, so the frames up to there are no longer looked for.
 
 mod end;

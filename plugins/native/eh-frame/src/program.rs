@@ -5,7 +5,7 @@ use crate::bytes::Input;
 use crate::cpu::Cpu;
 use crate::entry::Entry;
 use crate::row::{Cfa, Kind, Location, Row};
-use uunwind_core::few::Few;
+use uunwind_core::array_vec::Few;
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 

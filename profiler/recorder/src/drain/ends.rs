@@ -1,9 +1,9 @@
 //! The end of a thread or a process: what is left of it is written, and its block is given back.
 
 use super::{Drain, Pass};
-use crate::blocks::{plugin_failures, plugins, ThreadUse, Use};
+use crate::block_owners::{plugin_failures, plugins, ThreadUse, Use};
 use crate::machine;
-use crate::starts::Life;
+use crate::startup_time::Life;
 use std::sync::atomic::Ordering;
 use uunwind_recording::Start;
 use uunwind_ring::layout::BLOCKS;

@@ -1,7 +1,7 @@
 //! What the perf events of threads have taken goes into the recording.
 
 use super::Drain;
-use crate::blocks::Use;
+use crate::block_owners::Use;
 use crate::kernel::clock::KernelClock;
 use crate::kernel::stitch::Piece;
 use uunwind_core::frame::{native_word, FLAG_EXACT};

@@ -1,7 +1,7 @@
 //! Names of threads: the kernel's, until the thread's language has one.
 
 use super::Drain;
-use crate::blocks::Use;
+use crate::block_owners::Use;
 use crate::machine;
 use crate::thread_names::LOOKS;
 use std::collections::HashMap;

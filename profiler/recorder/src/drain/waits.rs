@@ -1,7 +1,7 @@
 //! What is seen of threads that wait, and of their processes, from outside.
 
 use super::Drain;
-use crate::blocks::Use;
+use crate::block_owners::Use;
 use crate::watch::{Seen, Watched};
 use uunwind_recording::{Object, Sample};
 use uunwind_ring::record::SampleKind;

@@ -1,7 +1,7 @@
 //! The cache of rule tables: an entry serves what it was built of and nothing else, and what others could have written
 //! is not believed.
 
-#[path = "../../../../analyse/tests/workshop/mod.rs"]
+#[path = "../../../../../setup/analyse/tests/workshop/mod.rs"]
 mod workshop;
 
 use rustix::fs::{mkfifoat, Mode, CWD};

@@ -1,0 +1,235 @@
+//! A recording of a running process by a sampler that was put into it.
+
+use super::family::Family;
+use super::follow::Common;
+use super::threads::THREADS;
+use super::{Declined, Memories};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use uunwind_clock::Instant;
+use uunwind_elf::maps;
+use uunwind_elf::process;
+use uunwind_loader::Analysers;
+use uunwind_recorder::child::{self, interrupted, wait};
+use uunwind_recorder::drain::Drain;
+use uunwind_recorder::facts::FactsPublisher;
+use uunwind_recorder::found_names::Unnamed;
+use uunwind_recorder::objects::Objects;
+use uunwind_recorder::output::{default_name, settle, Older, OutputFile};
+use uunwind_recorder::snapshot::{Now, Snapshots};
+use uunwind_recorder::survey::Survey;
+use uunwind_recorder::{machine, Outcome, RecordError};
+use uunwind_recording::{End, EndCause, Object, Recording, Writer, FROM_INSIDE};
+use uunwind_remote::dump::exe;
+use uunwind_remote::refusal::check;
+use uunwind_remote::threads::children;
+use uunwind_remote_sampler::record::{not_recorded, report, settings, Attach, AttachError, Event};
+use uunwind_tables_build::Cache;
+
+/// Time between passes over the rings, in ms.
+const INTERVAL: u32 = 10;
+/// Time between checks for processes and threads that are gone, and between writes to the file.
+const SECOND: Duration = Duration::from_secs(1);
+/// Looks at processes take at most one of this many parts of the time.
+const SHARE: u32 = 10;
+/// At most this number of files is analysed before the first sample.
+const FILES: usize = 4096;
+
+/// Why nothing was recorded by a sampler inside.
+#[derive(Debug)]
+pub enum Refusal {
+    /// The process cannot be recorded in any way.
+    Never(AttachError),
+    /// It can be recorded from outside.
+    Declined(Declined),
+}
+
+impl From<AttachError> for Refusal {
+    fn from(error: AttachError) -> Refusal {
+        Refusal::Never(error)
+    }
+}
+
+/// Records a running process by a sampler in it, until it ends, the time is over, or a signal asks uu to end.
+/// `object`: the sampler. `analysers`: the plugins' analyse halves.
+pub fn record(
+    attach: &Attach,
+    object: &Path,
+    analysers: Analysers,
+    mut event: impl FnMut(Event<'_>),
+) -> Result<(Outcome, Option<Recording>), Refusal> {
+    child::catch_signals().map_err(AttachError::Signals)?;
+    let pid = attach.pid;
+    check(pid).map_err(AttachError::from)?;
+    let program = exe(pid);
+    let path = attach.output.clone().unwrap_or_else(|| default_name(Path::new(OsStr::from_bytes(&program)), pid));
+    let unwritable = |error: &dyn ToString| AttachError::Output(path.clone(), io::Error::other(error.to_string()));
+    let output = OutputFile::create(&path).map_err(|error| match error {
+        RecordError::Output(path, error) => AttachError::Output(path, error),
+        other => unwritable(&other),
+    })?;
+    let languages = analysers.languages();
+    let mut objects = Objects::new(Cache::of_user(), analysers);
+    let common = Common::new(object, attach.rate, attach.flags);
+    let (mut family, memories) = Family::begin(pid, attach.with_children, common).map_err(Refusal::Declined)?;
+    let Memories { session, mut facts } = memories;
+    // From here on, whatever happens, the samplers are taken out.
+    family.pids().for_each(|pid| analyse(pid, &mut objects, &mut facts));
+    let files = output.file().and_then(|file| Ok((file.try_clone()?, file)));
+    let opened = files.and_then(|files| Ok((files, output.rename(path.clone()).map_err(io::Error::other)?)));
+    let ((file, kept), (path, mut older)) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            give_up(family, &mut facts, &mut event);
+            return Err(unwritable(&error).into());
+        }
+    };
+    if let Some(signal) = interrupted() {
+        give_up(family, &mut facts, &mut event);
+        return Err(AttachError::Interrupted(signal).into());
+    }
+    let settings = settings(attach);
+    let mut writer = Writer::begin(file, &settings);
+    languages.iter().for_each(|language| writer.language(language));
+    event(Event::Begun(&settings.command, &path));
+    let survey = Survey::new(pid, PathBuf::new(), true, attach.rate);
+    let mut drain = Drain::new(session, facts, objects, writer, survey);
+    let mut snapshots = Snapshots::new(attach.every);
+    let start = Instant::now();
+    let (mut next, mut second) = (start, start);
+    let cause = loop {
+        let now = Instant::now();
+        if now >= next {
+            let new = |pid| {
+                drain.pass(false);
+                analyse(pid, &mut drain.objects, &mut drain.facts);
+            };
+            if let Some(cause) = family.look(new) {
+                break cause;
+            }
+            next = now + THREADS.max(now.elapsed() * SHARE).min(SECOND);
+        }
+        if attach.duration.is_some_and(|duration| start.elapsed() >= duration) {
+            break EndCause::Duration;
+        }
+        if interrupted().is_some() || child::take_term() {
+            break EndCause::Asked;
+        }
+        let look = second.elapsed() >= SECOND;
+        drain.pass(look);
+        if drain.samples > 0 {
+            older.take().into_iter().for_each(Older::discard);
+        }
+        if look {
+            second = Instant::now();
+            drain.writer.flush();
+        }
+        if snapshots.is_due() {
+            drain.writer.flush();
+            let Drain { objects, jit, samples, .. } = &drain;
+            let files = |object: &Object| objects.files(object);
+            let (file, path, namer) = (&kept, &path, &attach.namer);
+            snapshots.take(&Now { file, path, samples: *samples, files: &files, jit, namer });
+        }
+        report(snapshots.made(false), &mut event);
+        if wait(family.poll_fds(), INTERVAL).iter().any(|ready| *ready) {
+            next = Instant::now();
+        }
+    };
+    let wall = start.elapsed();
+    event(Event::Over);
+    let is_left = cause != EndCause::ProgramEnded && !attach.with_children;
+    let left = if is_left { children(pid) } else { Vec::new() };
+    let since = family.registered();
+    drain.facts.stop();
+    let (costs, mut notes) = family.leave();
+    drain.pass(false);
+    child::forget_interrupt();
+    let cpu_used = costs.used;
+    notes.insert(0, how(attach, costs.borrowed, costs.stood));
+    notes.extend(costs.threads.losses(cpu_used));
+    notes.extend(since.map(|kind| {
+        format!("the program has registered {kind} meanwhile, which the sampler does not see: record it with --remote")
+    }));
+    if costs.programs > 0 {
+        notes.push(format!(
+            "the process has called exec: {} more programs were sampled, each from when its libraries were loaded",
+            costs.programs
+        ));
+    }
+    let unrecorded = not_recorded(&left);
+    notes.extend(unrecorded.clone());
+    report(snapshots.made(true), &mut event);
+    notes.iter().for_each(|note| drain.writer.note(note));
+    drain.finish_all();
+    let (threads_without_block, samples) = (threads_without_block(&drain), drain.samples);
+    let (time, recorder_cpu) = (machine::monotonic(), machine::own_cpu(0));
+    let end = End { time, cause, cpu_used, recorder_cpu, samples, threads_without_block, ..End::default() };
+    drain.writer.end(&end);
+    drain.writer.flush();
+
+    let mut recording = attach.named.then(|| Recording::read_open(&kept, &path).ok()).flatten();
+    if let Some(recording) = &mut recording {
+        let Drain { objects, jit, writer, .. } = &mut drain;
+        let files = |object: &Object| objects.files(object);
+        let unnamed = Unnamed::of(recording, &files, Some(jit));
+        let mut names = unnamed.name(recording, &attach.namer, |done| event(Event::Naming(done)));
+        let (lines, more) = objects.lines(recording);
+        names.lines = lines;
+        names.notes.extend(more);
+        objects.close_plugins();
+        names.append(recording, writer, machine::own_cpu(0));
+    }
+    let failure = drain.writer.failure().map(|error| io::Error::new(error.kind(), error.to_string()));
+    let (output, lost_name) = match settle(&kept, &path) {
+        Ok(path) => (path, None),
+        Err(error) => (path, Some(error)),
+    };
+    child::let_signals_end();
+    let write_error = lost_name.or(failure);
+    let outcome = Outcome { wait_status: None, pid, output, samples, cpu_used, wall, unrecorded, write_error, older };
+    Ok((outcome, recording))
+}
+
+/// Takes the samplers out of processes that are not recorded after all.
+fn give_up(family: Family, facts: &mut FactsPublisher, event: &mut impl FnMut(Event<'_>)) {
+    facts.stop();
+    let (_, notes) = family.leave();
+    notes.iter().for_each(|note| event(Event::Left(note)));
+}
+
+/// Analyses the files that the process has mapped, before their first samples.
+fn analyse(pid: u32, objects: &mut Objects, facts: &mut FactsPublisher) {
+    objects.vdso(facts);
+    let mut seen = Vec::new();
+    let code = maps::of(pid).into_iter().flatten().filter(|m| m.is_executable() && m.inode != 0);
+    for mapping in code.take(FILES) {
+        if mapping.name.starts_with(b"/memfd:uu-") || seen.contains(&mapping.inode) {
+            continue;
+        }
+        seen.push(mapping.inode);
+        let exact = process::mapped_file(pid, mapping.start, mapping.end);
+        let inside = uunwind_remote::objects::in_root(pid, &mapping.name);
+        let opened = if std::fs::metadata(&exact).is_ok() { exact } else { inside };
+        objects.analyse_file(&opened, mapping.name, facts);
+    }
+    objects.finish_with_plugins(facts);
+}
+
+/// Number of threads for which the session had no block.
+fn threads_without_block(drain: &Drain) -> u64 {
+    u64::from(drain.session.header().threads_without_block.load(Ordering::Relaxed))
+}
+
+/// How the recording was made, and what that cost the process.
+fn how(attach: &Attach, borrowed: u32, stood: Duration) -> String {
+    format!(
+        "{FROM_INSIDE}{}. A thread was borrowed {borrowed} times to put it in and to arm threads, for {:.1} ms in all",
+        attach.why,
+        stood.as_secs_f64() * 1e3
+    )
+}
