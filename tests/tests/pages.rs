@@ -308,3 +308,37 @@ fn the_axis_has_the_time_for_which_samples_stand() {
     assert!(parts[0].contains("of 830.0 s"), "{result}");
     assert!((60.0..70.0).contains(&end(parts[1])) && end(parts[2]) >= 829., "{result}");
 }
+
+/// Siblings stand in the same order in both pictures: by the weight of the function, however many lines have it.
+#[test]
+fn both_pictures_have_the_same_order_of_siblings() {
+    let scratch = paths::scratch("order-page");
+    let mut recording = many(2);
+    // Function 1 has six periods in two lines, function 2 four in one, and so has function 3.
+    let (words, weights) = ([65, 71, 129, 193], [3, 3, 4, 4]);
+    recording.nodes = words.map(|word| Node { parent: 0, word: native_word(word, 0), position: 0 }).to_vec();
+    let entries = [(64, 64, 1), (70, 64, 2), (128, 128, 3), (192, 192, 4)];
+    let symbol = |(address, start, line): (u64, u64, u32)| {
+        let name = format!("function_{}", start / 64);
+        Symbol { address, start, name, file: "a.c".to_owned(), line, ..Symbol::default() }
+    };
+    recording.symbols = Some(Symbols { entries: entries.map(symbol).to_vec(), ..Symbols::default() });
+    let (stop, samples) = (StopReason::Complete.number(), (1..).zip(weights));
+    let sample = |(stack, weight)| Sample { thread: 0, stack, time: 9, weight, stop, kind: 0, flags: 0 };
+    recording.samples = samples.map(sample).collect();
+    let svg =
+        String::from_utf8(render(Format::Svg, &recording, NativeFrames::Hide).expect("a picture")).expect("UTF-8");
+    let left = |name: &str| -> f64 {
+        let after = svg.split(&format!("<title>{name} (")).nth(1).and_then(|box_| box_.split(" x=\"").nth(1));
+        after.and_then(|x| x.split(['%', '"']).next()?.parse().ok()).unwrap_or_else(|| panic!("{name}: {svg}"))
+    };
+    let mut names = ["function_1", "function_2", "function_3"];
+    names.sort_by(|a, b| left(a).total_cmp(&left(b)));
+    assert_eq!(names, ["function_1", "function_2", "function_3"], "{svg}");
+    let page = render(Format::Html, &recording, NativeFrames::Hide).expect("a page");
+    let script =
+        "return [...boxes()].filter(([text]) => text.startsWith('function_')).sort((a, b) => a[1][0] - b[1][0])
+      .map(([text]) => text.split('  ')[0]).join(' ');";
+    let Some(result) = act(&scratch, &page, "1300,900", script) else { return };
+    assert_eq!(result, names.join(" "));
+}

@@ -52,8 +52,8 @@ impl Style {
     }
 }
 
-/// The whole summary: how far it can be trusted, where the time is, and how it was recorded. `unusable`: objects (indices
-/// in the recording) whose names cannot be used, and the reason.
+/// The whole summary: how far it can be trusted, where the time is, and how it was recorded. `unusable`: objects (their
+/// indices in the recording) whose names cannot be used, and the reason.
 pub fn render(recording: &Recording, profile: &Profile, unusable: &[(u32, String)], style: Style) -> String {
     let mut parts = vec![facts::head(recording, profile, style)];
     parts.extend(fatal::render(recording, profile, style));

@@ -4,6 +4,7 @@
 mod places;
 
 use super::folded::escape;
+use crate::paths::shortened;
 use crate::stacks::{Kind, Profile};
 use inferno::flamegraph::color::{Color, PaletteMap};
 use inferno::flamegraph::{from_lines, Direction, Options, TextTruncateDirection};
@@ -24,11 +25,12 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     if profile.stacks.is_empty() {
         return Err("the recording has no samples, so there is nothing to draw".to_owned());
     }
-    let frames = Frames::new(profile);
+    let lines = shortened(recording, &profile.lines);
+    let frames = Frames::new(&lines, &profile.stacks);
     let mut palette = PaletteMap::default();
     // The root, which has no name.
     palette.insert(String::new(), Color { r: 200, g: 200, b: 200 });
-    for line in &profile.lines {
+    for line in &lines {
         let name = escape(&line.merged());
         let colour = colour(line.kind, &name);
         palette.insert(name, colour);

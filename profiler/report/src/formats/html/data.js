@@ -54,6 +54,12 @@ async function load() {
   data.name = columns.numbers(functions);
   data.file = columns.numbers(functions);
   data.category = columns.numbers(functions);
+  // The place of each function in the order of their names.
+  const { texts } = data, compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+  const byName = Uint32Array.from(data.name.keys()).sort((a, b) =>
+    compare(texts[data.name[a]], texts[data.name[b]]) || compare(texts[data.file[a]], texts[data.file[b]]));
+  data.rank = new Uint32Array(functions);
+  byName.forEach((own, place) => { data.rank[own] = place; });
   data.function = columns.numbers(places);
   data.line = columns.numbers(places);
   const up = columns.numbers(nodes);

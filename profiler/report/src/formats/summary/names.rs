@@ -140,8 +140,8 @@ fn closed(list: &str) -> Option<usize> {
     None
 }
 
-/// A name with the parameters of its functions left out: `swap(…)`. What follows a space or a colon, such as a path and
-/// `(anonymous namespace)`, stays.
+/// A name with the parameters of its functions left out: `swap(…)`. What follows a space or a colon, as do a path and
+/// an `(anonymous namespace)`, stays.
 fn without_parameters(name: &str) -> String {
     let (mut out, mut rest) = (String::new(), name);
     while let Some(at) = rest.find('(') {

@@ -3,7 +3,7 @@
 use crate::paths::is_library;
 use crate::stacks::{Kind, Line, Profile};
 
-/// Functions of C libraries, of compilers' runtimes and of their threads; the beginnings of names with a `*` after them.
+/// Functions of C libraries, of compilers' runtimes and of threads; the beginnings of names with a `*` after them.
 const STARTERS: &[&str] = &[
     "_start",
     "__libc_start_main*",
@@ -33,8 +33,8 @@ const STARTERS: &[&str] = &[
     "<core::panic::unwind_safe::AssertUnwindSafe<*",
 ];
 
-/// How many frames at the outer end of a stack are those of its start: of the list, an interpreter's without names, and
-/// functions of a language's libraries that lead to the first function of the program's own. At least one frame remains.
+/// How many frames at the outer end of a stack are those of its start: of the list, an interpreter's without names,
+/// and functions of a language's libraries that lead to the first function of the program's own. At least one frame remains.
 pub(super) fn outermost(profile: &Profile, stack: &[u32]) -> usize {
     let lines = || stack.iter().rev().filter_map(|line| profile.lines.get(*line as usize));
     let is_interpreted = lines().any(|line| line.kind.is_semantic());

@@ -13,8 +13,8 @@ const FEW: usize = 5;
 pub(super) const ROWS: usize = 15;
 /// Columns used beside the name.
 const USED: usize = 32;
-/// Lines of a function that are shown below it, at most, and in a verbose summary; and the share of all time, in percent,
-/// from which on one is.
+/// Lines of a function that are shown below it, at most, and in a verbose summary; and the share of all time, in
+/// percent, from which on one is.
 const LINES: usize = 2;
 const MORE_LINES: usize = 3;
 const LINE: f64 = 5.0;
@@ -181,8 +181,8 @@ fn languages(profile: &Profile, printer: &Printer<'_>) -> Vec<String> {
     shown.into_iter().map(table).collect()
 }
 
-/// Functions of all languages by themselves and, in a verbose summary, with what they call. Functions that do nothing but
-/// call one other are left out of the second table. Of a program in a language with a table of its own, the first is
+/// Functions of all languages by themselves and, in a verbose summary, with what they call. Functions that do nothing
+/// but call one other are left out of the second table. Of a program in a language with a table of its own, the first is
 /// there if a native function has much of the time.
 fn functions(profile: &Profile, printer: &Printer<'_>, has_language: bool) -> Vec<String> {
     let mut known: HashMap<String, u32> = HashMap::new();

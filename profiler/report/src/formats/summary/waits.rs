@@ -137,7 +137,7 @@ pub fn single_waits<'r>(
 }
 
 /// Who waits, and in what: the innermost functions of the program's own code in an interpreted language, else of
-/// libraries in it, else of native code: the program's own, else all but those of the C library that only make the call.
+/// libraries in it, else of native code: the program's own, else all but the C library's that only make the call.
 /// `lines`: those of the profile, with paths as people say them.
 fn text(recording: &Recording, profile: &Profile, lines: &[Line], stack: &Stack) -> String {
     let mut frames = stack.lines.iter().filter_map(|line| Some((profile.lines.get(*line as usize)?, *line as usize)));
@@ -225,6 +225,31 @@ mod tests {
         assert_eq!(text(&[0]), "[waiting in futex]");
     }
 
+    /// In native code, too: what a library's template or the C++ library does for the program is not its own.
+    #[test]
+    fn the_programs_own_native_code_comes_first() {
+        let native = |function: &str, file: &str| Line {
+            kind: Kind::Native,
+            file: file.to_owned(),
+            ..Line::marker(function.to_owned())
+        };
+        let lines = vec![
+            Line { kind: Kind::Waiting, ..Line::marker("[waiting in futex]".to_owned()) },
+            native("pthread_cond_wait", "./nptl/pthread_cond_wait.c"),
+            native("std::condition_variable::wait", ""),
+            native("std::condition_variable::wait<>", "/usr/include/c++/12/condition_variable"),
+            native("Queue::take", "/srv/queue.cpp"),
+            native("main", "/srv/main.cpp"),
+        ];
+        let profile = Profile { lines, ..Profile::default() };
+        let text = |frames: &[u32]| {
+            let stack = Stack { thread: 0, lines: frames.into(), samples: 1, weight: 1 };
+            text(&Recording::default(), &profile, &profile.lines, &stack)
+        };
+        assert_eq!(text(&[0, 1, 2, 3, 4, 5]), "Queue::take [waiting in futex] < main");
+        assert!(text(&[0, 1, 2]).starts_with("pthread_cond_wait [waiting in futex]"), "nothing is its own");
+    }
+
     /// The look of a wait is its thread's, and lies in it.
     #[test]
     fn single_waits_have_the_stacks_that_were_seen_in_them() {
@@ -239,6 +264,10 @@ mod tests {
         recording.waits.truncate(3);
         let text = render(&recording, &all, &all.lines, super::super::PLAIN).join("\n");
         assert!(text.contains("Longest of 3 single waits") && text.contains("not looked at"), "{text}");
+        // Whether one was looked at whose stack is not selected, a part of the recording does not say.
+        let part = Profile { selected: true, ..all };
+        let text = render(&recording, &part, &part.lines, super::super::PLAIN).join("\n");
+        assert!(text.contains("Longest of 2 single waits") && !text.contains("not looked at"), "{text}");
     }
 
     /// A thread that only waits in one place is left out, but not the last one.
