@@ -34,7 +34,8 @@ const STARTERS: &[&str] = &[
 ];
 
 /// How many frames at the outer end of a stack are those of its start: of the list, an interpreter's without names,
-/// and functions of a language's libraries that lead to the first function of the program's own. At least one frame remains.
+/// and functions of a language's libraries that lead to the first function of the program's own. At least one frame
+/// remains.
 pub(super) fn outermost(profile: &Profile, stack: &[u32]) -> usize {
     let lines = || stack.iter().rev().filter_map(|line| profile.lines.get(*line as usize));
     let is_interpreted = lines().any(|line| line.kind.is_semantic());

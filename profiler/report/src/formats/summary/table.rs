@@ -182,8 +182,8 @@ fn languages(profile: &Profile, printer: &Printer<'_>) -> Vec<String> {
 }
 
 /// Functions of all languages by themselves and, in a verbose summary, with what they call. Functions that do nothing
-/// but call one other are left out of the second table. Of a program in a language with a table of its own, the first is
-/// there if a native function has much of the time.
+/// but call one other are left out of the second table. Of a program in a language with a table of its own, the first
+/// is there if a native function has much of the time.
 fn functions(profile: &Profile, printer: &Printer<'_>, has_language: bool) -> Vec<String> {
     let mut known: HashMap<String, u32> = HashMap::new();
     let of_line = profile.lines.iter().map(|line| {
