@@ -57,9 +57,14 @@ fn is_unnamed(line: &Line) -> bool {
 }
 
 fn is_starter(line: &Line) -> bool {
+    // Line by line, names end in lines.
+    let name = match line.function.rsplit_once(':') {
+        Some((name, number)) if number == line.position() => name,
+        _ => &line.function,
+    };
     let matches = |pattern: &&str| match pattern.strip_suffix('*') {
-        Some(start) => line.function.starts_with(start),
-        None => line.function == *pattern,
+        Some(start) => name.starts_with(start),
+        None => name == *pattern,
     };
     matches!(line.kind, Kind::Native | Kind::Inlined) && STARTERS.iter().any(matches)
 }
@@ -93,6 +98,7 @@ mod tests {
         assert_eq!(left(&[start, thread, thread]), 1, "a program that is a library's");
         assert_eq!(left(&[start, thread, main, own]), 1, "native code of the program's own stays");
         assert_eq!(left(&[main, start]), 0);
+        assert_eq!(left(&[native("__libc_start_call_main:0"), main]), 1, "line by line");
         assert_eq!(left(&[]), 0);
         let unnamed = (Kind::Native, "", "");
         assert_eq!(left(&[start, unnamed, native("std::__invoke_impl<int>"), main]), 3, "the C++ library is stripped");
