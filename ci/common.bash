@@ -38,6 +38,15 @@ one_segment() {
     rm -r "$folder"
 }
 
+# The languages whose unwinders are rooms of the project, one a line: the folders LANGUAGE-unwinder.
+languages() {
+    local folder
+    for folder in "$root"/*-unwinder; do
+        folder=${folder##*/}
+        echo "${folder%-unwinder}"
+    done
+}
+
 # Builds a signal object: signal_object PACKAGE SONAME [CARGO-ARGUMENT...] [-- LINK-ARGUMENT...]
 #
 # Only as a cdylib: cargo does no link-time optimization for a crate that is also built as an rlib. The object needs

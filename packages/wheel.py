@@ -51,15 +51,15 @@ entries[info + "/METADATA"] = (
     """Metadata-Version: 2.1
 Name: uunwind
 Version: {0}
-Summary: uu, a profiler: native, Python, Lua and JIT frames in one stack, without privileges
+Summary: uu, a profiler: native, Python, other interpreted and JIT frames in one stack, without privileges
 License: MIT OR Apache-2.0
 Requires-Python: >=3.8
 Classifier: Operating System :: POSIX :: Linux
 Classifier: Topic :: Software Development :: Debuggers
 Description-Content-Type: text/markdown
 
-`uu record -- python3 app.py` shows where a program spends its CPU time: native code, Python, Lua and code of JITs in
-one stack. It needs Linux on x86-64 with glibc {1} or later. `python -m uunwind` is the same command.
+`uu record -- python3 app.py` shows where a program spends its CPU time: native code, Python and other
+languages, and code of JITs, in one stack. It needs Linux on x86-64 with glibc {1} or later. `python -m uunwind` is the same command.
 """.format(version, glibc).encode(),
     0o644,
 )

@@ -19,8 +19,8 @@
 //! `uunwind-bench unprepared LIBRARY`: addresses never seen before in a program that called neither uu_setup() nor
 //! uu_handle_faults(), beside libgcc.
 //!
-//! `uunwind-bench modes LIBRARY [ROUNDS]`: captures in a program that called nothing, beside those in one that called
-//! uu_handle_faults(), or uu_setup() as well.
+//! `uunwind-bench modes LIBRARY [ROUNDS [WORDS]]`: captures in a program that called nothing, beside those in one that
+//! called uu_handle_faults(), or uu_setup() as well; with WORDS, the tables whose titles contain them.
 //!
 //! `uunwind-bench ids LIBRARY [ROUNDS]`: ids of known stacks, beside another table.
 //!
@@ -59,7 +59,8 @@ fn main() {
     if libuunwind == "modes" {
         let library = arguments.next().expect("usage: uunwind-bench modes LIBRARY [ROUNDS]");
         chains::settle();
-        return modes::run(&library, arguments.next().map_or(21, |n| n.parse().expect("ROUNDS is a number")));
+        let rounds = arguments.next().map_or(21, |n| n.parse().expect("ROUNDS is a number"));
+        return modes::run(&library, rounds, &arguments.next().unwrap_or_default());
     }
     if libuunwind == "ids" {
         let library = arguments.next().expect("usage: uunwind-bench ids LIBRARY [ROUNDS]");

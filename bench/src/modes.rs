@@ -1,4 +1,5 @@
-//! What a program gains by preparing itself: `uunwind-bench modes LIBRARY [ROUNDS]`.
+//! What a program gains by preparing itself: `uunwind-bench modes LIBRARY [ROUNDS [WORDS]]`; with WORDS, the tables whose
+//! titles contain them.
 //!
 //! Captures of a program that has called nothing, of one that has called uu_handle_faults(), and of one that has called
 //! uu_setup() as well, beside the other unwinders. No call can be taken back, so each figure is measured in a child
@@ -30,7 +31,7 @@ enum What {
 type Make = fn() -> Box<dyn Peer>;
 
 /// Prints the tables.
-pub fn run(library: &str, rounds: usize) {
+pub fn run(library: &str, rounds: usize, only: &str) {
     let called: Timing = |paths, flavour, peer, _| Some(paths.time(flavour, peer));
     let interrupted: Timing = |paths, flavour, peer, truth| paths.time_in_handler(flavour, peer, truth, false);
     let again = |depth| Paths::again(depth, 400);
@@ -52,7 +53,7 @@ pub fn run(library: &str, rounds: usize) {
         ),
         ("never seen before", What::New),
     ];
-    for (title, what) in tables {
+    for (title, what) in tables.into_iter().filter(|(title, _)| title.contains(only)) {
         let depths: &[usize] = if matches!(what, What::New) { &DEPTHS[..1] } else { &DEPTHS };
         println!("\n### {title}, to frame pointers\n");
         println!("| unwinder | {} |", depths.iter().map(usize::to_string).collect::<Vec<_>>().join(" | "));

@@ -14,8 +14,9 @@ use uunwind_core_files::search::SYSTEM_DEBUG;
 use uunwind_core_files::{dump_core, CoreFile, Search};
 use uunwind_loader::ENV_PLUGINS;
 use uunwind_recording::{signal_name, Lock, Sample};
-use uunwind_remote::doing::{doing as doing_by, Doing, Registers};
+use uunwind_remote::doing::{doing as doing_by, Doing};
 use uunwind_remote::holders::{self, Held, WaitsFor, What};
+use uunwind_remote::registers::Registers;
 use uunwind_remote::{children, dump, Dump, Plugins, ThreadState};
 use uunwind_report::formats::printable;
 use uunwind_report::hide::NativeFrames;
@@ -23,7 +24,7 @@ use uunwind_report::resolve::{is_complete, stop_text, Resolver};
 use uunwind_report::stacks::{Kind, Line, Merger, Profile};
 use uunwind_tables_build::Cache;
 
-/// Shows the stacks of all threads of a running process or a core file: native, Python and Lua frames.
+/// Shows the stacks of all threads of a running process or a core file: native and interpreted frames.
 #[derive(Debug, Args)]
 #[command(
     args_override_self = true,

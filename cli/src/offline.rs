@@ -73,7 +73,7 @@ fn both(mut recorded: Symbols, found: Symbols) -> Symbols {
 fn note(recording: &mut Recording, outcome: &uunwind_offline::Outcome) {
     if outcome.walked > 0 {
         recording.notes.push(format!(
-            "the stacks of {} samples were walked from copies: their machine frames only, none of Python or Lua",
+            "the stacks of {} samples were walked from copies: their machine frames only, none of an interpreter",
             outcome.walked
         ));
     }

@@ -81,8 +81,9 @@ pub fn pid(value: &OsString, option: &str) -> Result<u32, Failure> {
 pub fn native_frames(value: &OsString) -> Result<NativeFrames, Failure> {
     match value.to_str() {
         Some("hide") => Ok(NativeFrames::Hide),
+        Some("leaf") => Ok(NativeFrames::Leaf),
         Some("show") => Ok(NativeFrames::Show),
-        _ => Err(Failure::new(format!("--native-frames {}: it takes hide or show", value.to_string_lossy()))),
+        _ => Err(Failure::new(format!("--native-frames {}: it takes hide, leaf or show", value.to_string_lossy()))),
     }
 }
 

@@ -26,8 +26,9 @@ pub struct Options {
     /// Format of the result [default: by the extension of the output, else summary]
     #[arg(short, long, value_name = "FORMAT", value_parser = options::formats(), hide_possible_values = true)]
     format: Option<OsString>,
-    /// hide: leave out an interpreter's own frames and importlib's; show: keep them
-    #[arg(long, value_name = "MODE", default_value = "hide", value_parser = options::Offers(&["hide", "show"]),
+    /// hide: leave out an interpreter's own frames and importlib's, in pictures its allocator and the like, too: their
+    /// time is the calling line's; leaf: keep those in which time was spent; show: keep all
+    #[arg(long, value_name = "MODE", default_value = "hide", value_parser = options::Offers(&["hide", "leaf", "show"]),
           hide_possible_values = true)]
     native_frames: OsString,
     /// Let the summary say more of uu's own work: plugins, replayed frames

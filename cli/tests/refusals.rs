@@ -109,7 +109,7 @@ fn wrong_options_are_explained() {
         (&["record", "-o", "x.xyz", "true"], ".pb.gz"),
         (&["record", "-o", "x.uu", "--no-keep", "true"], "leave nothing"),
         (&["record", "-o", "-", "true"], "belongs to the program"),
-        (&["record", "--native-frames", "some", "true"], "hide or show"),
+        (&["record", "--native-frames", "some", "true"], "hide, leaf or show"),
         (&["record", "--what", "true"], "--what"),
         (&["record"], "no program"),
         (&["report"], "no recording"),

@@ -347,7 +347,7 @@ fn draft_and_emit(_: &mut Caller, view: &View) {
     assert!(guest.emit_draft(&drafted(&[3, 4, 5])));
     let late = drafted(&[6]);
     assert!(guest.emit(7, 8));
-    assert!(!guest.emit_draft(&late), "it is behind the last frame no more");
+    assert!(!guest.emit_draft(&late), "it is after the last frame no more");
     assert!(guest.emit_draft(&drafted(&[])), "nothing");
 }
 

@@ -79,37 +79,29 @@ type RegisterAtfork = unsafe extern "C" fn(
 // The address of `__register_atfork`; null: libc has none. Weak, because musl's loader would not start a program for
 // which it cannot find a function that an object needs, and a program of glibc's passes LD_PRELOAD on to those of
 // musl's that it starts.
+macro_rules! address_of_register_atfork {
+    ($($instruction:literal),*) => {
+        core::arch::global_asm!(
+            ".pushsection .text.uu_protected_register_atfork,\"ax\",@progbits",
+            ".weak __register_atfork",
+            ".hidden uu_protected_register_atfork",
+            ".globl uu_protected_register_atfork",
+            ".type uu_protected_register_atfork,@function",
+            "uu_protected_register_atfork:",
+            ".cfi_startproc",
+            $($instruction,)*
+            "ret",
+            ".cfi_endproc",
+            ".size uu_protected_register_atfork, .-uu_protected_register_atfork",
+            ".popsection",
+        );
+    };
+}
+
 #[cfg(target_arch = "x86_64")]
-core::arch::global_asm!(
-    ".pushsection .text.uu_protected_register_atfork,\"ax\",@progbits",
-    ".weak __register_atfork",
-    ".hidden uu_protected_register_atfork",
-    ".globl uu_protected_register_atfork",
-    ".type uu_protected_register_atfork,@function",
-    "uu_protected_register_atfork:",
-    ".cfi_startproc",
-    "mov rax, qword ptr [rip + __register_atfork@GOTPCREL]",
-    "ret",
-    ".cfi_endproc",
-    ".size uu_protected_register_atfork, .-uu_protected_register_atfork",
-    ".popsection",
-);
+address_of_register_atfork!("mov rax, qword ptr [rip + __register_atfork@GOTPCREL]");
 #[cfg(target_arch = "aarch64")]
-core::arch::global_asm!(
-    ".pushsection .text.uu_protected_register_atfork,\"ax\",@progbits",
-    ".weak __register_atfork",
-    ".hidden uu_protected_register_atfork",
-    ".globl uu_protected_register_atfork",
-    ".type uu_protected_register_atfork,@function",
-    "uu_protected_register_atfork:",
-    ".cfi_startproc",
-    "adrp x0, :got:__register_atfork",
-    "ldr x0, [x0, :got_lo12:__register_atfork]",
-    "ret",
-    ".cfi_endproc",
-    ".size uu_protected_register_atfork, .-uu_protected_register_atfork",
-    ".popsection",
-);
+address_of_register_atfork!("adrp x0, :got:__register_atfork", "ldr x0, [x0, :got_lo12:__register_atfork]");
 
 /// Whether libc is musl's, whose threads and loader have none of what is looked for here. (A static program has no
 /// symbols to ask for, and only one of glibc's is linked with this library.)

@@ -59,10 +59,4 @@ macro_rules! replays {
     };
 }
 
-replays! {
-    eh_frame sframe rule_table unwind_elf walk python_overlay python_lines ring_records ring_samples recording elf_analyse program
-    compiled_names python_thread_names
-    lua_overlay lua_state luajit_step symbolize_elf facts perf_map perf_records jitdump gdb_jit registered_frames plugin_messages eh_frame_list
-    window_tables session gdb_list maps table_cache naming kept_objects proc_task dynamic_symbols
-    requests frame_words registered_elsewhere core_file stack_copy plugin_calls
-}
+uunwind_fuzz::for_each_target!(replays);

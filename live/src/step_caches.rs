@@ -2,14 +2,14 @@
 //!
 //! A cache is assigned to a slot at the first capture of a thread that holds the slot, and stays with it. There are
 //! fewer caches than slots, because each takes 45 KiB once it is used. A thread without one walks its whole stack at
-//! each capture.
+//! each capture, and so does every thread where no steps are cached, as on AArch64.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use uunwind_core::cache::steps::StepCache;
 use uunwind_core::slots::Slot;
 
-/// Number of step caches.
-const CACHES: usize = 128;
+/// Number of step caches; none where one holds nothing.
+const CACHES: usize = if size_of::<StepCache>() == 0 { 0 } else { 128 };
 
 static ALL: [StepCache; CACHES] = [const { StepCache::new() }; CACHES];
 /// Number of caches that are assigned.

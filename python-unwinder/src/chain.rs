@@ -95,7 +95,8 @@ fn is_executing(guest: &Guest<'_>, facts: &Facts, address: u64) -> bool {
 }
 
 /// Follows the chain, after the frames that were drafted, up to the frame `stop` or a shim, for at most the cursor's
-/// remaining steps. What is read of it is owed, as the result says: see [`Debt`].
+/// remaining steps. What is measured here has to be read again later, and logged then, as the result says: see
+/// [`Debt`].
 pub fn measure(
     guest: &Guest<'_>,
     facts: &Facts,

@@ -17,7 +17,7 @@ use uunwind_core::plugin::guest::Guest;
 
 /// Where a stretch begins: with frames that were drafted, or with none.
 pub struct Drafted {
-    /// The way behind them.
+    /// The way after them.
     pub way: Way,
     /// Up to which of them something is shown.
     pub shown: u32,

@@ -89,7 +89,7 @@ fn show_by_reader(memory: &Memory, natives: &[(Native, &'static Version)], versi
     shown
 }
 
-/// Of what is shown this much can be told of any memory: a code object is one, and a position is in its instructions.
+/// Of what is shown this much holds for any memory: a code object is one, and a position is in its instructions.
 fn assert_is_in_code(memory: &Memory, facts: &Facts, code: u64, position: u64) {
     let word = |base: u64, offset: u32| memory.word(base.wrapping_add(u64::from(offset)));
     assert_eq!(word(code, facts.object_type()), BIAS + facts.code_type, "{code:#x} is no code object");
@@ -154,7 +154,7 @@ fn a_chain_in_a_circle_that_shows_nothing_is_given_up() {
         // The undamaged process teaches where boundaries lie.
         assert_eq!(show(&process(version).memory, version), (18, false));
         let previous = u64::from(python.facts.frame_previous);
-        // It has not begun; it stands behind its instructions.
+        // It has not begun; it stands after its instructions.
         for position in [0, 200] {
             let mut p = process(version);
             let code = p.code("round", "/x.py", 3, 64);

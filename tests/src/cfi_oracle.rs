@@ -118,7 +118,7 @@ pub fn theirs<'a, S: UnwindSection<Slice<'a>>>(
 ) -> Result<Option<Outcome>, Beyond> {
     let expression = |e: &gimli::UnwindExpression<usize>| e.get(frame).map_err(|_| Beyond);
     // gimli forgets DW_CFA_undefined: an undefined return address has no entry.
-    if matches!(row.register(Register(16)), RegisterRule::Undefined) {
+    if matches!(row.register(Register(16)), None | Some(RegisterRule::Undefined)) {
         return Ok(None);
     }
     let cfa = match row.cfa() {
@@ -126,7 +126,7 @@ pub fn theirs<'a, S: UnwindSection<Slice<'a>>>(
         CfaRule::Expression(e) => evaluate(expression(e)?, encoding, pc, None).ok_or(Beyond)?,
     };
     let place = |n: u16| {
-        Ok(match row.register(Register(n)) {
+        Ok(match row.register(Register(n)).unwrap_or(RegisterRule::Undefined) {
             RegisterRule::Undefined | RegisterRule::SameValue => From::Same,
             RegisterRule::Offset(o) => From::Word(cfa.wrapping_add_signed(o)),
             RegisterRule::Register(r) => From::Register(r.0),
@@ -167,7 +167,7 @@ pub fn same_by_go(ours: Option<&Outcome>, theirs: Option<&Outcome>, saved: Optio
 fn is_restored(ours: &Outcome, row: &gimli::UnwindTableRow<usize>) -> bool {
     let counts_from =
         |r: &[u16]| matches!(row.cfa(), CfaRule::RegisterAndOffset { register, .. } if r.contains(&register.0));
-    let by_expression = |n: u8| matches!(row.register(Register(u16::from(n))), RegisterRule::Expression(_));
+    let by_expression = |n: u8| matches!(row.register(Register(u16::from(n))), Some(RegisterRule::Expression(_)));
     let mut saved = ours.callee_saved.iter().zip(CALLEE_SAVED).filter(|(_, number)| by_expression(*number));
     counts_from(&[7, 10, 13]) && saved.all(|(ours, _)| *ours == From::Same)
 }
@@ -180,7 +180,7 @@ pub fn same(ours: Option<&Outcome>, theirs: Option<&Outcome>, row: &gimli::Unwin
     let is_restored = is_restored(ours, row);
     let registers = ours.callee_saved.iter().zip(theirs.callee_saved).zip(CALLEE_SAVED);
     for ((ours, theirs), number) in registers {
-        let by_expression = matches!(row.register(Register(u16::from(number))), RegisterRule::Expression(_));
+        let by_expression = matches!(row.register(Register(u16::from(number))), Some(RegisterRule::Expression(_)));
         match ours {
             From::Lost if by_expression => given_up += 1,
             From::Same if by_expression && is_restored => {}

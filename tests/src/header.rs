@@ -1,11 +1,18 @@
-//! What `uu.h` has, read from its text.
+//! What `uu.h` has, read from its text and that of its parts.
 
 use crate::paths;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Its text.
+/// Its parts, which it includes.
+pub const PARTS: &[&str] = &["uu_stack.h", "uu_crash.h", "uu_code.h", "uu_optional.h"];
+
+/// Its text, with each part where it is included.
 pub fn text() -> String {
-    std::fs::read_to_string(paths::root().join("ffi/include/uu.h")).expect("the header")
+    let read = |name: &str| std::fs::read_to_string(paths::root().join("ffi/include").join(name)).expect("a header");
+    let part = |line: &str| line.strip_prefix("#include \"").and_then(|rest| rest.split('"').next().map(read));
+    let own = read("uu.h");
+    let lines = own.lines().map(|line| part(line).unwrap_or_else(|| format!("{line}\n")));
+    lines.collect()
 }
 
 /// The functions that it declares, which the library exports.

@@ -9,7 +9,11 @@ use std::process::Command;
 use std::sync::Mutex;
 
 /// Minor versions that the Python plugin supports, which should be tested.
-pub const SUPPORTED: std::ops::RangeInclusive<u32> = 8..=15;
+pub fn served() -> std::ops::RangeInclusive<u32> {
+    let (first, last) = uunwind_built_in::python::served();
+    first..=last
+}
+
 /// The first one that has the syntax and the modules that all test programs use.
 const MODERN: u32 = 11;
 
@@ -37,14 +41,14 @@ impl Interpreter {
 
 /// All interpreters of a supported version, one for each real file.
 pub fn supported() -> Vec<Interpreter> {
-    let found: Vec<_> = all().into_iter().filter(|i| SUPPORTED.contains(&i.version.0)).collect();
-    name_missing(&found, *SUPPORTED.start());
+    let found: Vec<_> = all().into_iter().filter(|i| served().contains(&i.version.0)).collect();
+    name_missing(&found, *served().start());
     found
 }
 
 /// The supported interpreters that run every test program: release builds, one for each real file.
 pub fn modern() -> Vec<Interpreter> {
-    let is_modern = |i: &Interpreter| SUPPORTED.contains(&i.version.0) && i.version.0 >= MODERN && i.flags.is_empty();
+    let is_modern = |i: &Interpreter| served().contains(&i.version.0) && i.version.0 >= MODERN && i.flags.is_empty();
     let found: Vec<_> = all().into_iter().filter(is_modern).collect();
     name_missing(&found, MODERN);
     found
@@ -77,7 +81,7 @@ fn name_missing(found: &[Interpreter], first: u32) {
     let tests = std::env::current_exe().ok().and_then(|path| Some(path.file_stem()?.to_str()?.to_owned()));
     // Cargo's number of the build follows.
     let tests = tests.as_deref().and_then(|name| name.rsplit_once('-')).map_or("tests", |(name, _)| name).to_owned();
-    for minor in SUPPORTED.filter(|minor| *minor >= first && found.iter().all(|i| i.version.0 != *minor)) {
+    for minor in served().filter(|minor| *minor >= first && found.iter().all(|i| i.version.0 != *minor)) {
         if NAMED.lock().expect("no panic").insert(minor) {
             skips::skipped(&format!("{tests} with Python 3.{minor}"), "this machine has no such interpreter");
         }
@@ -100,8 +104,7 @@ fn candidates() -> Vec<PathBuf> {
         if !folder.ends_with("shims") {
             paths.push(folder.join("python3"));
             let builds = ["", "d", "t", "td"];
-            paths
-                .extend(SUPPORTED.flat_map(|minor| builds.map(|build| folder.join(format!("python3.{minor}{build}")))));
+            paths.extend(served().flat_map(|minor| builds.map(|build| folder.join(format!("python3.{minor}{build}")))));
         }
     }
     paths

@@ -33,6 +33,7 @@ pub mod own_walks;
 pub mod packages;
 pub mod pair;
 pub mod paths;
+pub mod plugins;
 pub mod process;
 pub mod readelf_rows;
 pub mod readers;

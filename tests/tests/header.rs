@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_tests::header::functions;
+use uunwind_tests::header::{functions, PARTS};
 use uunwind_tests::{compile, paths, process, rules::objects, uu};
 
 fn header() -> PathBuf {
@@ -47,6 +47,23 @@ fn it_compiles_as_c_and_as_cpp_without_a_warning() {
         }
         let done = command.arg("-I").arg(header().parent().expect("a folder")).arg(&source).output().expect("gcc runs");
         assert!(done.status.success(), "{compiler} {standard}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+}
+
+/// Whoever wants one part only needs no other.
+#[test]
+fn each_part_compiles_by_itself() {
+    let scratch = paths::scratch("header-parts");
+    let include = format!("-I{}", header().parent().expect("a folder").display());
+    let by_itself = PARTS.iter().filter(|part| **part != "uu_optional.h");
+    for part in by_itself.chain([&"uu.h"]) {
+        let source = scratch.join("use.c");
+        std::fs::write(&source, format!("#include \"{part}\"\n#include \"{part}\"\n#include \"uu.h\"\n"))
+            .expect("scratch");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", &include]).arg(&source);
+        let done = gcc.output().expect("gcc runs");
+        assert!(done.status.success(), "{part}: {}", String::from_utf8_lossy(&done.stderr));
     }
 }
 
@@ -272,7 +289,7 @@ fn its_structures_are_the_librarys() {
 
 #[test]
 fn lines_of_headers_have_at_most_120_columns() {
-    for name in ["uu.h", "uu_plugin.h"] {
+    for name in ["uu.h", "uu_plugin.h"].iter().chain(PARTS) {
         let text = std::fs::read_to_string(header().with_file_name(name)).expect("the header");
         let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 120).collect();
         assert!(long.is_empty(), "{name}: {long:#?}");

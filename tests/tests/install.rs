@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use uunwind_tests::{compile, paths, process, skips, uu};
+use uunwind_tests::{compile, paths, plugins, process, skips, uu};
 
 /// The packages, made once, of the tree under test.
 fn packages() -> &'static Path {
@@ -80,11 +80,13 @@ fn packages_are_small_and_whole() {
         "lib/uu/libuunwind-inject.so",
         "lib/uu/libuunwind-crash.so",
         "lib/uu/libuunwind-setup.so",
-        "lib/uu/plugins/libuunwind-python.so",
-        "lib/uu/plugins/libuunwind-lua.so",
         "lib/pkgconfig/uunwind.pc",
         "lib/cmake/uunwind/uunwindConfig.cmake",
         "include/uu.h",
+        "include/uu_stack.h",
+        "include/uu_crash.h",
+        "include/uu_code.h",
+        "include/uu_optional.h",
         "include/uu_plugin.h",
         "share/man/man1/uu.1.gz",
         "share/man/man1/uu-record.1.gz",
@@ -98,6 +100,9 @@ fn packages_are_small_and_whole() {
         "share/doc/uunwind/THIRD-PARTY.txt.gz",
     ] {
         assert!(have.contains(wanted), "the tarball has no {wanted}: {have:?}");
+    }
+    for plugin in plugins::objects() {
+        assert!(have.contains(&plugin), "the tarball has no {plugin}: {have:?}");
     }
     // Whatever the tree has is installed.
     let tree = files(&paths::tree());

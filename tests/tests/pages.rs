@@ -194,7 +194,7 @@ fn many_stacks_are_a_small_file() {
       return [zoomed, byId('command').textContent, +drawn > 100, nodes].join('|');";
     let Some(result) = act(&scratch, &page, "1300,900", script) else { return };
     let parts: Vec<&str> = result.split('|').collect();
-    assert_eq!(parts[..3], ["true", "</script><b> &", "true"], "{result}");
+    assert_eq!(parts[..3], ["true", "'</script><b>' '&'", "true"], "{result}");
     // The browser's time is virtual here, so how long it painted is not known.
     println!("{} bytes, {} boxes", page.len(), parts[3]);
 }
@@ -206,4 +206,139 @@ fn a_page_without_samples_says_so() {
     let page = render(Format::Html, &recording, NativeFrames::Hide).expect("a page");
     let Some(result) = act(&scratch, &page, "390,800", "return byId('what').textContent") else { return };
     assert!(result.starts_with("all  0.0 %"), "{result}");
+}
+
+/// What the interpreter does for a line is the line's time, until a key shows it; the time stays the same.
+#[test]
+fn an_interpreters_internals_are_charged_to_the_line_that_called_them() {
+    let scratch = paths::scratch("internals-page");
+    let Some(python) = interpreters::modern().into_iter().next() else {
+        return skips::skipped("internals of an interpreter", "this machine has no Python that is served");
+    };
+    let program = scratch.join("program.py");
+    let work = "import time\ndef work():\n end = time.process_time() + 0.4\n while time.process_time() < end:\n  \
+                sorted(str(i) for i in range(3000))\nwork()\n";
+    std::fs::write(&program, work).expect("scratch");
+    let words = [python.path.as_os_str(), program.as_os_str()];
+    let recording = uu::record(&scratch, &["-r", "999"], |_| {}, &words).expect_code(0);
+    // Data for other programs have what was measured: functions that the innermost ones of Python called.
+    let folded = recording.report("folded");
+    let stacks = folded.lines().filter_map(|line| line.rsplit_once(' ')).filter(|(stack, _)| stack.contains("work ("));
+    let leaves = stacks.filter_map(|(stack, _)| stack.rsplit(';').next()).filter(|leaf| !leaf.contains([' ', '[']));
+    // What lies between two functions of Python stays.
+    let is_between =
+        |leaf: &str| folded.lines().any(|line| line.rsplit_once(" (").is_some_and(|(before, _)| before.contains(leaf)));
+    let leaves: std::collections::BTreeSet<&str> = leaves.filter(|leaf| !is_between(leaf)).collect();
+    assert!(!leaves.is_empty(), "{folded}");
+    let names = leaves.iter().map(|leaf| format!("{leaf:?}")).collect::<Vec<_>>().join(",");
+    let script = format!(
+        "
+      const names = [{names}];
+      const met = () => {{ const all = boxes(); return names.filter((name) => [...all].some(([text]) => text.startsWith(name + '  '))).length; }};
+      const work = () => share(find('work')[0]);
+      const before = [met(), work()];
+      press('n');
+      return [before[0], met() > 0, work() === before[1], location.hash].join(' ');"
+    );
+    let Some(result) = act(&scratch, recording.report("html").as_bytes(), "1300,900", &script) else { return };
+    assert_eq!(result, "0 true true #internals=shown");
+    // The picture, too: all of them, or none.
+    let has_leaf = |svg: &str| leaves.iter().any(|leaf| svg.contains(&format!("<title>{leaf} (")));
+    assert!(!has_leaf(&recording.report("svg")));
+    assert!(has_leaf(&recording.report_with("svg", &["--native-frames", "leaf"])));
+}
+
+/// A sample stands for the time before it, as long as its weight; and the axis shows where the load is.
+#[test]
+fn the_axis_has_the_time_for_which_samples_stand() {
+    let scratch = paths::scratch("axis-page");
+    let recording = |samples: &[(u64, u32, u32)], duration: u64| {
+        let mut out = many(2);
+        out.settings.rate = 100;
+        out.nodes = [65, 129].map(|word| Node { parent: 0, word: native_word(word, 0), position: 0 }).to_vec();
+        let stop = StopReason::Complete.number();
+        let sample = |(ms, weight, stack): &(u64, u32, u32)| Sample {
+            thread: 0,
+            stack: *stack,
+            time: ms * 1_000_000,
+            weight: *weight,
+            stop,
+            kind: 0,
+            flags: 0,
+        };
+        out.samples = samples.iter().map(sample).collect();
+        out.end = Some(uunwind_recording::End { time: duration * 1_000_000, ..Default::default() });
+        out
+    };
+    let names = ["module_0::function_0", "module_1::function_1"];
+    // Function 1 has the first quarter of a second, function 2 waits for the rest of it, seen at its end.
+    let waits = recording(&[(250, 25, 1), (1000, 75, 2)], 1000);
+    let page = render(Format::Html, &waits, NativeFrames::Hide).expect("a page");
+    let script = format!(
+        "
+      const seconds = (name) => {{ const box = find(name); return box ? box[0].split(', ')[1] : 'none'; }};
+      const out = [];
+      for (const [from, to] of [[0.3, 0.5], [0.1, 0.2]]) {{
+        drag(from, to);
+        out.push(seconds({:?}), seconds({:?}));
+      }}
+      return out.join('|');",
+        names[0], names[1]
+    );
+    let Some(result) = act(&scratch, &page, "1300,900", &script) else { return };
+    let parts: Vec<&str> = result.split('|').collect();
+    let ms = |text: &str| text.strip_suffix(" ms").and_then(|text| text.parse::<f64>().ok()).unwrap_or(f64::NAN);
+    assert_eq!([parts[0], parts[3]], ["none", "none"], "{result}");
+    assert!((ms(parts[1]) - 200.).abs() < 10. && (ms(parts[2]) - 100.).abs() < 10., "{result}");
+    // A minute of load in fourteen: the axis shows little else, and all of it on request.
+    let load: Vec<(u64, u32, u32)> = (1..600).map(|n| (n * 100, 10, 1)).chain([(700_000, 1, 2)]).collect();
+    let page = render(Format::Html, &recording(&load, 830_000), NativeFrames::Hide).expect("a page");
+    let script = "
+      const where = () => byId('where').textContent;
+      const axis = () => { drag(0, 1); const text = where(); press('Escape'); return text; };
+      const first = where(), busy = axis();
+      press('z');
+      return [first, busy, axis()].join('|');";
+    let Some(result) = act(&scratch, &page, "1300,900", script) else { return };
+    let parts: Vec<&str> = result.split('|').collect();
+    let end = |text: &str| -> f64 {
+        let text = text.split(" to ").nth(1).and_then(|rest| rest.split(" s").next());
+        text.and_then(|text| text.trim().parse().ok()).unwrap_or(f64::NAN)
+    };
+    assert!(parts[0].contains("of 830.0 s"), "{result}");
+    assert!((60.0..70.0).contains(&end(parts[1])) && end(parts[2]) >= 829., "{result}");
+}
+
+/// Siblings stand in the same order in both pictures: by the weight of the function, however many lines have it.
+#[test]
+fn both_pictures_have_the_same_order_of_siblings() {
+    let scratch = paths::scratch("order-page");
+    let mut recording = many(2);
+    // Function 1 has six periods in two lines, function 2 four in one, and so has function 3.
+    let (words, weights) = ([65, 71, 129, 193], [3, 3, 4, 4]);
+    recording.nodes = words.map(|word| Node { parent: 0, word: native_word(word, 0), position: 0 }).to_vec();
+    let entries = [(64, 64, 1), (70, 64, 2), (128, 128, 3), (192, 192, 4)];
+    let symbol = |(address, start, line): (u64, u64, u32)| {
+        let name = format!("function_{}", start / 64);
+        Symbol { address, start, name, file: "a.c".to_owned(), line, ..Symbol::default() }
+    };
+    recording.symbols = Some(Symbols { entries: entries.map(symbol).to_vec(), ..Symbols::default() });
+    let (stop, samples) = (StopReason::Complete.number(), (1..).zip(weights));
+    let sample = |(stack, weight)| Sample { thread: 0, stack, time: 9, weight, stop, kind: 0, flags: 0 };
+    recording.samples = samples.map(sample).collect();
+    let svg =
+        String::from_utf8(render(Format::Svg, &recording, NativeFrames::Hide).expect("a picture")).expect("UTF-8");
+    let left = |name: &str| -> f64 {
+        let after = svg.split(&format!("<title>{name} (")).nth(1).and_then(|box_| box_.split(" x=\"").nth(1));
+        after.and_then(|x| x.split(['%', '"']).next()?.parse().ok()).unwrap_or_else(|| panic!("{name}: {svg}"))
+    };
+    let mut names = ["function_1", "function_2", "function_3"];
+    names.sort_by(|a, b| left(a).total_cmp(&left(b)));
+    assert_eq!(names, ["function_1", "function_2", "function_3"], "{svg}");
+    let page = render(Format::Html, &recording, NativeFrames::Hide).expect("a page");
+    let script =
+        "return [...boxes()].filter(([text]) => text.startsWith('function_')).sort((a, b) => a[1][0] - b[1][0])
+      .map(([text]) => text.split('  ')[0]).join(' ');";
+    let Some(result) = act(&scratch, &page, "1300,900", script) else { return };
+    assert_eq!(result, names.join(" "));
 }

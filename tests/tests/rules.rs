@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use uunwind_tests::rules::objects::{read, violations, Facts, Policy};
 use uunwind_tests::rules::{files, languages, layers, outside, unwind};
-use uunwind_tests::{compile, paths};
+use uunwind_tests::{compile, paths, plugins};
 
 /// Functions that the compiler may call by itself.
 const COMPILER_MADE: &[&str] = &["memcpy", "memmove", "memset", "memcmp", "bcmp"];
@@ -37,7 +37,8 @@ fn signal_crates_are_without_std() {
     let mut seen = 0;
     for folder in layers::floors(&manifest) {
         let manifest = std::fs::read_to_string(root.join(&folder).join("Cargo.toml")).expect("a member's manifest");
-        if !layers::SIGNAL_CRATES.iter().any(|name| manifest.contains(&format!("name = \"{name}\""))) {
+        let named = |name: &&&str| manifest.contains(&format!("name = \"{name}\""));
+        if !layers::is_plugin(&folder) && layers::SIGNAL_CRATES.iter().find(named).is_none() {
             continue;
         }
         seen += 1;
@@ -47,7 +48,7 @@ fn signal_crates_are_without_std() {
             wrong.push(format!("{folder}/src/lib.rs is not no_std without alloc"));
         }
     }
-    assert_eq!(seen, layers::SIGNAL_CRATES.len());
+    assert_eq!(seen, layers::SIGNAL_CRATES.len() + plugins::names().count());
     none(wrong);
 }
 
@@ -89,9 +90,20 @@ fn the_sampler_for_running_processes_has_every_plugin() {
     let text = std::fs::read_to_string(paths::root().join("profiler/inject/src/lib.rs")).expect("the source");
     let (_, list) = text.split_once("const PLUGINS").and_then(|(_, rest)| rest.split_once("= [")).expect("a list");
     let listed: String = list.split(']').next().unwrap_or_default().split_whitespace().collect();
-    let plugins = uunwind_built_in::HALVES.iter().map(|half| half.language().plugin.to_owned());
-    let wanted: Vec<String> = plugins.enumerate().map(|(index, name)| format!("({},{name})", index + 1)).collect();
+    let wanted: Vec<String> =
+        plugins::names().enumerate().map(|(index, name)| format!("({},{name})", index + 1)).collect();
     assert_eq!(listed, wanted.join(","));
+}
+
+/// Scripts build what they find as folders; the list of set-up rooms must be the same.
+#[test]
+fn each_language_has_its_room() {
+    let folders = std::fs::read_dir(paths::root()).expect("the root").flatten();
+    let names = folders.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix("-unwinder")?.to_owned()));
+    let (mut rooms, mut listed): (Vec<String>, Vec<String>) = (names.collect(), plugins::names().collect());
+    rooms.sort();
+    listed.sort();
+    assert_eq!(rooms, listed, "the folders LANGUAGE-unwinder, and HALVES in built-in/src/lib.rs");
 }
 
 #[test]
@@ -201,13 +213,9 @@ fn preload_interposes_only_what_is_listed() {
 /// Each mapping of an object costs every program that is recorded, also one that runs for half a millisecond.
 #[test]
 fn code_and_read_only_data_are_one_mapping() {
-    for object in [
-        "lib/libuunwind.so.0",
-        "lib/uu/libuunwind-preload.so",
-        "lib/uu/plugins/libuunwind-lua.so",
-        "lib/uu/plugins/libuunwind-python.so",
-    ] {
-        assert_eq!(built(object).unwritten, 1, "{object}");
+    let own = ["lib/libuunwind.so.0", "lib/uu/libuunwind-preload.so"].map(str::to_owned);
+    for object in own.into_iter().chain(plugins::objects()) {
+        assert_eq!(built(&object).unwritten, 1, "{object}");
     }
 }
 
@@ -309,7 +317,9 @@ fn every_object_has_its_own_soname() {
             }
         }
     }
-    assert_eq!(seen, 7, "the library, two samplers, the object for crash reports, the set-up object and two plugins");
+    let others = 5;
+    let wanted = others + plugins::objects().count();
+    assert_eq!(seen, wanted, "the library, two samplers, the object for crash reports, the set-up object, the plugins");
 }
 
 #[test]

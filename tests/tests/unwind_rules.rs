@@ -92,7 +92,7 @@ fn compare(path: &Path) -> Option<Count> {
                 assert_eq!(answer.function, function, "{}", at());
                 count.rows += 1;
                 // What saves rdx may deliver exceptions: which instructions do is known from the code alone.
-                let saves_rdx = matches!(row.register(gimli::X86_64::RDX), gimli::RegisterRule::Offset(_));
+                let saves_rdx = matches!(row.register(gimli::X86_64::RDX), Some(gimli::RegisterRule::Offset(_)));
                 let may_ask = has_expression(row) || saves_rdx;
                 count.asked += usize::from(same_in_table(&table, &answer, pc, may_ask, &at));
                 match (answer.rule, theirs(row, &frame, fde.cie().encoding(), pc)) {

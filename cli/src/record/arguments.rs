@@ -56,8 +56,9 @@ pub struct Options {
     /// Format of the result [default: by the extension of FILE]
     #[arg(short, long, value_name = "FORMAT", value_parser = options::formats(), hide_possible_values = true)]
     format: Option<OsString>,
-    /// hide: leave out an interpreter's own frames and importlib's; show: keep them
-    #[arg(long, value_name = "MODE", default_value = "hide", value_parser = options::Offers(&["hide", "show"]),
+    /// hide: leave out an interpreter's own frames and importlib's, in pictures its allocator and the like, too: their
+    /// time is the calling line's; leaf: keep those in which time was spent; show: keep all
+    #[arg(long, value_name = "MODE", default_value = "hide", value_parser = options::Offers(&["hide", "leaf", "show"]),
           hide_possible_values = true)]
     native_frames: OsString,
     /// Write each sample as it comes, as lines of JSON, into FILE, a FIFO or /dev/fd/N
@@ -147,11 +148,11 @@ debugger and PROGRAM disturb each other.
 
 With --unwind offline, each sample is a copy of the registers and of the words of the stack that point into code or into
 the stack. uu report walks them, also elsewhere and later, with the files of the program and its libraries, which it
-finds by build-id (--debug-dir). Such stacks have machine frames only, none of Python or Lua.
+finds by build-id (--debug-dir). Such stacks have machine frames only, none of an interpreter.
 
 With --names later, nothing is named and no summary shown at the end: what takes most of the time of a short recording.
 uu report does it, with the files of the program and its libraries, which it recognizes by build-id. Functions of files
-that are gone or changed by then have no names; names of code made at run time, and lines of Python and Lua, are kept.
+that are gone or changed by then have no names; names of code made at run time, and lines of interpreted functions, are kept.
 
 Exit code: the program's; 128 + n if signal n ended it; 126 if it cannot be executed, 127 if it was not found;
 125 if uu failed before the program ran, or if nothing was sampled and --fail-empty was given. A result that could not be

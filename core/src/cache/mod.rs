@@ -5,8 +5,8 @@
 //! Nothing is guessed: what cannot be compared is not cached. Two kinds of inputs exist:
 //!
 //! * *words of the process*: registers, stack, interpreter memory. They are compared with what they were, word by word;
-//! * *what is mapped and registered*: objects, windows, plugins, facts. A number stands for them that never comes back:
-//!   the generation of a load or of a window, or a *validity epoch*, which changes with each of its inputs.
+//! * *what is mapped and registered*: objects, windows, plugins, facts. Each is identified by a number that is never
+//!   reused: the generation of a load or of a window, or a *validity epoch*, which changes with each of its inputs.
 //!   That of captures has the loader's counters and our count of changes: plugins, marks, tables, and windows where code
 //!   was cached. That of whole walks has the same count and, in a recording, that of the recorder's facts; the objects
 //!   that may be unloaded are compared one by one. An address alone is never a key, since something else may be put in

@@ -50,10 +50,11 @@ pub trait StackWords: Copy {
     /// There must be `count` words in all three places; others may write those of the first two meanwhile.
     unsafe fn copy_same(self, above: *const u64, was: *const u64, to: *mut u64, count: usize, bits: u64) -> bool;
 
-    /// Prefetches the table entries at `base` that the eight words of the stack at `sp` select, by their bits in
-    /// `mask`. Only if these words lie in one page with the word below them, which is the stack's: beyond a stack
+    /// Prefetches entries of the table at `base`, which has `WORDS`, two an entry: those that eight words of the stack
+    /// select by their lower bits. These are every second one from `AHEAD` bytes above the return address at `returns`
+    /// on, since a stack is aligned to two words at each call. Only if they lie in one page with it: beyond a stack
     /// nothing may be mapped, and faults are expensive.
-    fn prefetch_by_words(self, sp: u64, mask: u32, base: *const u8);
+    fn prefetch_by_words<const WORDS: usize, const AHEAD: u64>(self, returns: u64, base: *const u8);
 
     /// Passes the words of the stack at `sp`, those before the process address `from` left out and at most `most` from
     /// sp on, to `each`: those that lie in one page with the word below them, which is the stack's: beyond a stack
@@ -131,9 +132,9 @@ impl StackWords for Bare {
     }
 
     #[inline(always)]
-    fn prefetch_by_words(self, sp: u64, mask: u32, base: *const u8) {
-        if first_in_page(sp) {
-            guarded::prefetch_by_words(sp, mask, base);
+    fn prefetch_by_words<const WORDS: usize, const AHEAD: u64>(self, returns: u64, base: *const u8) {
+        if candidates_lie_in_page::<AHEAD>(returns) {
+            guarded::prefetch_by_words::<WORDS>(returns.wrapping_add(AHEAD), base);
         }
     }
 }
@@ -178,18 +179,18 @@ impl StackWords for OwnStack {
     }
 
     #[inline(always)]
-    fn prefetch_by_words(self, sp: u64, mask: u32, base: *const u8) {
-        if first_in_page(sp) && self.word(sp.wrapping_sub(8)).is_some() {
-            guarded::prefetch_by_words(sp, mask, base);
+    fn prefetch_by_words<const WORDS: usize, const AHEAD: u64>(self, returns: u64, base: *const u8) {
+        if candidates_lie_in_page::<AHEAD>(returns) && self.holds(returns) {
+            guarded::prefetch_by_words::<WORDS>(returns.wrapping_add(AHEAD), base);
         }
     }
 }
 
-/// Whether the eight words at `sp` lie in one page with the word below them.
+/// Whether the words of [`StackWords::prefetch_by_words`] lie in one page with the return address.
 #[inline(always)]
-fn first_in_page(sp: u64) -> bool {
+fn candidates_lie_in_page<const AHEAD: u64>(returns: u64) -> bool {
     const PAGE: u64 = 4096;
-    sp.wrapping_sub(8) % PAGE <= PAGE - 72
+    returns % PAGE <= PAGE - (AHEAD + guarded::CANDIDATES_BYTES)
 }
 
 /// As [`StackWords::copy_same`], word by word, up to the first difference.

@@ -37,7 +37,7 @@ mod cpu;
 
 pub use cpu::may_read_tsc;
 #[cfg(target_arch = "x86_64")]
-pub(super) use cpu::{any_changed, copy_same, load_below, load_just_below, prefetch_by_words};
+pub(super) use cpu::{any_changed, copy_same, load_below, load_just_below, prefetch_by_words, CANDIDATES_BYTES};
 pub(super) use cpu::{copy, load, load_at, load_noting, same_members};
 
 /// One guarded load: two distances in bytes, each from its own field.

@@ -216,7 +216,7 @@ impl<'a> Reader<'a> {
         self.pages.note(address / PAGE);
     }
 
-    /// Says that this part of the thread's own stack need not be probed.
+    /// From now on, this part of the thread's own stack is read without probing it first.
     pub fn believe(&mut self, stack: OwnStack) {
         self.pages.own_stack = stack;
     }

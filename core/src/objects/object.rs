@@ -139,8 +139,8 @@ impl Object {
             && self.eh_frame_hdr == found.eh_frame
     }
 
-    /// Whether what is mapped now has this object's key: by its build-id where it has one, else by its headers. It may
-    /// be another load, and even another file.
+    /// Whether the object that is mapped now has the same key: its build-id, or its headers where it has none. It may
+    /// be another load of the file, or another file with the same key.
     pub(super) fn is_alike(&self, found: &DlFindObject, reader: &mut Reader<'_>) -> bool {
         let id = self.build_id.as_bytes();
         if !self.has_unique_build_id() {

@@ -6,8 +6,7 @@ use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// By what a client knows the stack that it asked for. The process's only one with this value; it has one stack at
-/// most.
+/// Identifies a stack that a client asked for: unique in the process, and given at most one stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cookie(NonZeroU64);
 

@@ -40,7 +40,7 @@ impl Store {
         Store { free: [null_mut(); LARGEST - SMALLEST + 1], chunk: null_mut(), left: 0 }
     }
 
-    /// Room for `bytes`, aligned to 64; null when there is no memory. What is in it is anything.
+    /// Room for `bytes`, aligned to 64; null when there is no memory. Its contents are uninitialized.
     pub fn take(&mut self, bytes: usize) -> *mut u8 {
         let class = class(bytes);
         let Some(free) = class.checked_sub(SMALLEST).and_then(|i| self.free.get_mut(i)) else { return map(bytes) };

@@ -3,8 +3,8 @@
 
 use crate::alloc;
 use crate::input::Input;
+use uunwind_built_in::python::Python;
 use uunwind_language::Half;
-use uunwind_python_analyse::Python;
 
 pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);

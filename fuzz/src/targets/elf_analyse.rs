@@ -5,10 +5,10 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use uunwind_built_in::python::signal::facts::Facts;
 use uunwind_built_in::HALVES;
 use uunwind_elf::{key_of, Image};
 use uunwind_language::Finding;
-use uunwind_python::facts::Facts;
 
 pub fn run(data: &[u8]) -> bool {
     with_file(data, |path| match Image::open(path) {

@@ -8,7 +8,7 @@
 use crate::guarded::Guarded;
 use crate::input::Input;
 use std::cell::RefCell;
-use uunwind_python::facts::Facts;
+use uunwind_built_in::python::signal::facts::Facts;
 use uunwind_ring::facts::FactsView;
 
 pub use uunwind_ring::facts::FACTS_BYTES as BYTES;

@@ -12,6 +12,10 @@
 use crate::input::Input;
 use std::mem::size_of;
 use std::sync::Mutex;
+use uunwind_built_in::lua::detect::Version;
+use uunwind_built_in::lua::puc_layout;
+use uunwind_built_in::lua::signal::facts::Plain;
+use uunwind_built_in::lua::signal::puc::facts::{Extent, Facts, Location};
 use uunwind_core::cache::last_walk::LastWalk;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
@@ -22,10 +26,6 @@ use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{walk, Claim, Claimed, Env, Look, Names, Replay, Setting, SCRATCH};
-use uunwind_lua::facts::Plain;
-use uunwind_lua::puc::facts::{Extent, Facts, Location};
-use uunwind_lua_analyse::detect::Version;
-use uunwind_lua_analyse::puc_layout;
 
 const BASE: u64 = 0x10_0000;
 const BYTES: usize = 2 * 4096;
@@ -231,7 +231,7 @@ pub fn run(data: &[u8]) -> bool {
         }
     }
     // SAFETY: the entry of a plugin that is linked in, which returns a static table for this ABI.
-    let plugin = unsafe { uunwind_lua::uu_plugin(ABI).as_ref() }.expect("a table for this ABI");
+    let plugin = unsafe { uunwind_built_in::lua::signal::uu_plugin(ABI).as_ref() }.expect("a table for this ABI");
     let (overlay, facts_len) = (plugin.overlay, place.0.len());
     let claim = Claim { overlay, index: INDEX, facts: place.0.as_ptr(), facts_len, ..Claim::NOTHING };
     let whole = World::new(&facts, &functions);

@@ -6,8 +6,8 @@
 //! | rest | memory, as words; its first byte is at `0x10_0000` |
 
 use crate::input::Input;
+use uunwind_built_in::lua::signal::registered::global_of;
 use uunwind_core::memory::{Reader, Region};
-use uunwind_lua::registered::global_of;
 
 const BASE: u64 = 0x10_0000;
 const BYTES: usize = 4096;

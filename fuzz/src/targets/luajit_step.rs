@@ -12,6 +12,8 @@
 
 use crate::input::Input;
 use std::ptr::from_ref;
+use uunwind_built_in::lua::signal::facts::{FactsHead, FAMILY_LUAJIT};
+use uunwind_built_in::lua::signal::luajit::facts::Facts;
 use uunwind_core::cache::last_walk::LastWalk;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
@@ -21,8 +23,6 @@ use uunwind_core::regs::{Regs, RBX, RSP};
 use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{walk, Claim, Claimed, Env, Look, Names, Replay, Setting, SCRATCH};
-use uunwind_lua::facts::{FactsHead, FAMILY_LUAJIT};
-use uunwind_lua::luajit::facts::Facts;
 
 /// The memory, and addresses in it.
 const BASE: u64 = 0x10_0000;
@@ -94,7 +94,7 @@ fn is_ours(pc: u64) -> bool {
 
 fn claim(pc: u64) -> Claimed {
     // SAFETY: the entry of a plugin that is linked in, which returns a static table for this ABI.
-    match unsafe { uunwind_lua::uu_plugin(ABI).as_ref() } {
+    match unsafe { uunwind_built_in::lua::signal::uu_plugin(ABI).as_ref() } {
         Some(plugin) if is_ours(pc) => {
             let claim = Claim { step: plugin.step, index: INDEX, ..Claim::NOTHING };
             let (facts, facts_len) = Process::facts();

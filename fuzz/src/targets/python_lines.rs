@@ -1,8 +1,8 @@
 //! Line tables: four bytes with the first line, then the table, read as each kind.
 
 use crate::input::Input;
-use uunwind_python::facts::{TABLE_PYTHON_310, TABLE_PYTHON_311, TABLE_PYTHON_38};
-use uunwind_python::lines::{line, python_3_10, python_3_11};
+use uunwind_built_in::python::signal::facts::{TABLE_PYTHON_310, TABLE_PYTHON_311, TABLE_PYTHON_38};
+use uunwind_built_in::python::signal::lines::{line, python_3_10, python_3_11};
 
 pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);

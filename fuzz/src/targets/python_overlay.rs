@@ -16,6 +16,7 @@
 use crate::input::Input;
 use std::mem::size_of;
 use std::sync::Mutex;
+use uunwind_built_in::python::signal::facts::Facts;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Reader, Region};
@@ -26,7 +27,6 @@ use uunwind_core::regs::{Regs, RSP};
 use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::span::Span;
 use uunwind_core::walk::{walk, Claim, Claimed, Env, Look, Names, Replay, Setting, SCRATCH};
-use uunwind_python::facts::Facts;
 
 const PAGE: usize = 4096;
 const PAGES_LIMIT: usize = 64;
@@ -128,7 +128,7 @@ pub fn run(data: &[u8]) -> bool {
     let mut reader = Reader::recorded(&regions);
 
     // SAFETY: the entry of a plugin that is linked in, which returns a static table for this ABI.
-    let plugin = unsafe { uunwind_python::uu_plugin(ABI).as_ref() }.expect("a table for this ABI");
+    let plugin = unsafe { uunwind_built_in::python::signal::uu_plugin(ABI).as_ref() }.expect("a table for this ABI");
     let (overlay, facts_len) = (plugin.overlay, facts.len());
     let claim = Claim { overlay, index: INDEX, facts: facts.as_ptr(), facts_len, bias, ..Claim::NOTHING };
     let mut process = Process { claim, natives, asked: 0, names: Vec::new() };

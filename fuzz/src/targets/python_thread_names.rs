@@ -9,9 +9,9 @@
 use crate::input::Input;
 use std::cell::Cell;
 use std::mem::size_of;
+use uunwind_built_in::python::signal::facts::Facts;
+use uunwind_built_in::python::Python;
 use uunwind_language::{Half, Memory};
-use uunwind_python::facts::Facts;
-use uunwind_python_analyse::Python;
 
 /// Most reads of a look, which has a budget of bytes: each read counts as 128 of them at least.
 const READS: usize = (16 << 20) / 128;

@@ -15,6 +15,8 @@ use detect::Lua as Found;
 pub use half::Lua;
 use uunwind_elf::Elf;
 use uunwind_language::Finding;
+/// The half that runs in handlers.
+pub use uunwind_lua as signal;
 pub use uunwind_lua::facts::Plain;
 pub use uunwind_lua::NAME;
 

@@ -18,6 +18,7 @@ use uunwind_remote::language_names::LanguageNames;
 use uunwind_remote::names::Names;
 use uunwind_remote::objects::Objects;
 use uunwind_remote::plugins::Plugins;
+use uunwind_remote::registers::thread_pointer;
 use uunwind_remote::walks::{Walked, Walks};
 use uunwind_tables_build::Cache;
 
@@ -64,7 +65,7 @@ pub fn dump_core(
     let WalkedCore { walked, names, called, look, notes: more } = std::thread::scope(|scope| scope.spawn(walks).join())
         .map_err(|_| CoreError::Unreadable(core.path().into(), io::Error::other("the walk has panicked")))?;
     let word_at = |address, word: &mut [u8]| core.memory(address, word) == word.len();
-    let blocks = notes.threads.iter().map(|thread| (thread.tid, thread.registers.fs_base));
+    let blocks = notes.threads.iter().map(|thread| (thread.tid, thread_pointer(&thread.registers)));
     let is_needed = !called.is_empty() || look.needs_ids();
     let place = is_needed.then(|| place_of_ids(blocks, word_at)).flatten();
     let is_own = |tid: u32, thread_pointer: u64| {
@@ -77,13 +78,13 @@ pub fn dump_core(
         if called.is_empty() {
             break;
         }
-        if is_own(thread.tid, registers.fs_base) {
+        if is_own(thread.tid, thread_pointer(registers)) {
             thread.name = called.get(&thread.tid).unwrap_or(&thread.name).clone();
         } else {
             foreign += 1;
         }
     }
-    let own = notes.threads.iter().filter(|thread| is_own(thread.tid, thread.registers.fs_base));
+    let own = notes.threads.iter().filter(|thread| is_own(thread.tid, thread_pointer(&thread.registers)));
     let own = own.map(|thread| (thread.tid, thread.tid)).collect();
     let mut taken = record(looked, walked, names, 0);
     (taken.look, taken.own) = (look, own);

@@ -7,7 +7,8 @@ use super::{CoreFile, ProgramHeader};
 use object::elf;
 use object::LittleEndian;
 use std::collections::HashSet;
-use uunwind_remote::doing::{Registers, Signal};
+use uunwind_remote::doing::Signal;
+use uunwind_remote::registers::Registers;
 use uunwind_remote::threads::THREADS;
 
 /// At most this number of notes is looked at.

@@ -311,7 +311,8 @@ unsafe fn sample(signal: c_int, info: *const u8, ucontext: *mut u8) {
     }
 }
 
-/// Somebody else has sent the signal, whose default action, the program's disposition of it, ends the process.
+/// Another process has sent the sampling signal. The program's disposition of it is the default action, which ends the
+/// process.
 fn die(signal: c_int) {
     returned::take_over(signal, libc::SIG_DFL, 0, 0);
     let (process, thread) = (syscall::getpid() as usize, syscall::gettid() as usize);

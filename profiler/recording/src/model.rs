@@ -305,7 +305,7 @@ pub struct Sample {
 }
 
 /// CPU time that threads without a sample had used when their timers were armed: for exec and the dynamic loader, if it
-/// is a process's main thread. It is no sample: nobody looked at the thread.
+/// is a process's main thread. It is no sample: the thread was not stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
     /// Index of the thread in the recording at whose end the time was full.

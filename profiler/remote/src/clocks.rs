@@ -92,7 +92,7 @@ impl Clockless {
         self.tids.insert(tid);
     }
 
-    /// Says so, to people.
+    /// A note for people, if any thread had no clock.
     pub fn note(&self) -> Option<String> {
         let is_any = !self.tids.is_empty();
         is_any.then(|| format!("{} threads had no clock for some time, or never: {}", self.tids.len(), self.why))

@@ -1,13 +1,10 @@
 //! What a thread waits for, and the repair of the system call that a stop has interrupted.
 
+use crate::registers::{call_number, result, Registers};
 use std::fmt;
 use std::fs;
 use syscalls::Sysno;
 use uunwind_recording::signal_name;
-
-/// Registers of a stopped thread, as `PTRACE_GETREGSET` with `NT_PRSTATUS` returns them
-/// (<https://github.com/torvalds/linux/blob/v6.1/arch/x86/include/uapi/asm/ptrace.h>).
-pub type Registers = libc::user_regs_struct;
 
 /// Values that the kernel returns to itself where a system call is to be restarted
 /// (<https://github.com/torvalds/linux/blob/v6.1/include/linux/errno.h>).
@@ -52,10 +49,10 @@ impl fmt::Display for Signal {
     }
 }
 
-/// What a thread is doing, by the registers of its stop. A thread that a stop has woken in a system call has `orig_rax`
-/// set, and a result that no program ever sees, or EINTR.
+/// What a thread is doing, by the registers of its stop. A thread that a stop has woken in a system call has the
+/// call's number there, and a result that no program ever sees, or EINTR.
 pub fn doing(registers: &Registers) -> Doing {
-    let (number, result) = (registers.orig_rax as i64, registers.rax as i64);
+    let (number, result) = (call_number(registers), result(registers));
     let interrupted =
         (ERESTARTSYS..=ERESTART_RESTARTBLOCK).contains(&result.wrapping_neg()) || result == -i64::from(libc::EINTR);
     if number < 0 || !interrupted {
@@ -70,17 +67,12 @@ pub fn call_name(number: i64) -> String {
     call.map_or_else(|| format!("system call {number}"), |call| call.name().to_owned())
 }
 
-/// The number of the system call that a stopped thread is in; negative: of none.
-pub fn number(registers: &Registers) -> i64 {
-    registers.orig_rax as i64
-}
-
-/// The value of rax with which the kernel repeats the system call that the stop has interrupted. Some calls return
+/// The result with which the kernel repeats the system call that the stop has interrupted. Some calls return
 /// EINTR after any stop (signal(7), "Interruption of system calls and library functions by stop signals"), which the
 /// program would see; ERESTARTNOHAND makes the kernel repeat them, unless a handler of the program is due. `None`: the
 /// kernel does it by itself, or the thread was in no call.
 pub fn repaired(registers: &Registers) -> Option<u64> {
-    let interrupted = registers.orig_rax as i64 >= 0 && registers.rax as i64 == -i64::from(libc::EINTR);
+    let interrupted = call_number(registers) >= 0 && result(registers) == -i64::from(libc::EINTR);
     interrupted.then_some((-ERESTARTNOHAND) as u64)
 }
 

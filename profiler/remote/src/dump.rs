@@ -1,11 +1,12 @@
 //! The stacks of all threads of a process as it is now, as a recording.
 
-use crate::doing::{Doing, Registers, Signal};
+use crate::doing::{Doing, Signal};
 use crate::holders::{Look, WaitsFor};
 use crate::memory::Memory;
 use crate::objects::Objects;
 use crate::plugins::Plugins;
 use crate::refusal::{check, refused, DumpError};
+use crate::registers::Registers;
 use crate::stop_and_walk;
 use crate::walks::Walked;
 use std::collections::{HashMap, HashSet};

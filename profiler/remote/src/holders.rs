@@ -10,12 +10,13 @@
 //! ([struct_mutex.h](https://sourceware.org/git/?p=glibc.git;a=blob;f=sysdeps/x86/nptl/bits/struct_mutex.h;hb=refs/tags/glibc-2.39),
 //! [struct_rwlock.h](https://sourceware.org/git/?p=glibc.git;a=blob;f=sysdeps/x86/nptl/bits/struct_rwlock.h;hb=refs/tags/glibc-2.39)).
 
-use crate::doing::{doing, number, Doing, Registers};
+use crate::doing::{doing, Doing};
 use crate::dump::ThreadState;
 use crate::language_names::{half_of, Now};
 use crate::memory::Memory;
 use crate::objects::Objects;
 use crate::plugins::Plugins;
+use crate::registers::{arguments, call_number, thread_pointer, Registers};
 use crate::walks::tsd_offset;
 use std::collections::HashMap;
 use syscalls::Sysno;
@@ -133,7 +134,7 @@ impl Look {
             .iter()
             .filter_map(|sample| Some((recording.threads.get(sample.thread as usize)?.tid, sample)))
             .collect();
-        let pointer = |thread: &ThreadState| Some((thread.tid, thread.registers.as_ref()?.fs_base));
+        let pointer = |thread: &ThreadState| Some((thread.tid, thread_pointer(thread.registers.as_ref()?)));
         let pointers: HashMap<u32, u64> = threads.iter().filter_map(pointer).collect();
         let stood = |own_id: u32| own.get(&own_id).copied().filter(|tid| pointers.contains_key(tid));
         let held = |sample: &&&Sample| sample.lock() == Lock::Held;
@@ -169,25 +170,25 @@ fn has_one_lock(objects: &Objects, plugins: &Plugins, memory: &Memory) -> bool {
 impl InFutex {
     fn of(registers: &Registers, memory: &Memory) -> Option<InFutex> {
         let Doing::Waiting(_) = doing(registers) else { return None };
-        let operation = registers.rsi as u32;
-        match Sysno::new(usize::try_from(number(registers)).ok()?)? {
+        let [address, operation, expected] = arguments(registers);
+        match Sysno::new(usize::try_from(call_number(registers)).ok()?)? {
             Sysno::futex => {}
             // With it, the kernel goes on with a call that was stopped and has a limit of time. It leaves the registers
             // as they were, but other calls do that, too: they have pointers there.
-            Sysno::restart_syscall if registers.rsi < 0x200 => {}
+            Sysno::restart_syscall if operation < 0x200 => {}
             _ => return None,
         }
         let word = |index: usize| {
-            let at = registers.rdi.wrapping_sub(4 * BEFORE as u64).wrapping_add(4 * index as u64);
+            let at = address.wrapping_sub(4 * BEFORE as u64).wrapping_add(4 * index as u64);
             let mut bytes = [0; 4];
             memory.read(at, &mut bytes).then(|| u32::from_le_bytes(bytes))
         };
         Some(InFutex {
-            address: registers.rdi,
-            command: operation & COMMAND,
-            expected: registers.rdx as u32,
+            address,
+            command: operation as u32 & COMMAND,
+            expected: expected as u32,
             words: std::array::from_fn(word),
-            is_glibc: tsd_offset(registers.fs_base, memory) != 0,
+            is_glibc: tsd_offset(thread_pointer(registers), memory) != 0,
         })
     }
 

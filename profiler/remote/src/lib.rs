@@ -7,6 +7,7 @@
 //!
 //! ```text
 //! threads        stops all threads, reads their registers, lets them go
+//! registers      the registers of a stopped thread, by CPU
 //! doing          what a thread is doing, and the repair of system calls that a stop interrupts
 //! memory         the process's memory, read page by page; pages: their copies
 //! objects        the files that it has mapped, with rule tables and facts
@@ -39,6 +40,7 @@ mod pages;
 pub mod plugins;
 pub mod refusal;
 pub mod registered;
+pub mod registers;
 mod stop_and_walk;
 pub mod threads;
 pub mod walks;

@@ -269,7 +269,7 @@ impl Memory {
     }
 }
 
-/// Fills `out` with what lies at an offset of a page, which has so much there.
+/// Fills `out` with what lies at an offset of a page, if the page has that many bytes there.
 fn fill(page: &[u8; PAGE], offset: usize, out: &mut [u8]) -> bool {
     let bytes = page.get(offset..).and_then(|rest| rest.get(..out.len()));
     bytes.is_some_and(|bytes| {
@@ -293,7 +293,7 @@ fn copy_from_process(pid: Option<libc::pid_t>, file: Option<&File>, address: u64
 
 /// [`uunwind_core::memory::HostRead`] over a [`Memory`].
 unsafe extern "C" fn read(memory: *mut c_void, address: u64, out: *mut u8, len: usize) -> bool {
-    // SAFETY: `Memory::reader` passes a memory, of which nobody changes anything but the pages in their cell; the
+    // SAFETY: `Memory::reader` passes a memory, of which only the pages in their cell are changed; the
     // caller passes room for `len` bytes.
     let (memory, out) = unsafe { (&*memory.cast::<Memory>(), std::slice::from_raw_parts_mut(out, len)) };
     memory.reads_made.set(memory.reads_made.get().wrapping_add(1));

@@ -7,7 +7,7 @@
 //! thrown away; what lies in a file that it may not write to need not be copied. If the walks still read something
 //! else, all is done again, with that; and in the end the process stands still as ever.
 
-use crate::doing::{self, doing, Doing, Registers};
+use crate::doing::{self, doing, Doing};
 use crate::dump::{record, within, Taken, ThreadState};
 use crate::holders::Look;
 use crate::language_names::LanguageNames;
@@ -15,6 +15,7 @@ use crate::memory::{Memory, AHEAD};
 use crate::names::Names;
 use crate::objects::Objects;
 use crate::plugins::Plugins;
+use crate::registers::{sp, Registers};
 use crate::threads::{self, Stopped};
 use crate::walks::{Walked, Walks};
 use std::collections::BTreeSet;
@@ -127,10 +128,10 @@ impl<'p> Place<'p> {
     fn copy<'r>(&self, threads: impl Iterator<Item = &'r Registers>, pages: &BTreeSet<u64>) {
         let mut room = STACKS;
         for registers in threads {
-            let Some(end) = self.objects.end_of_mapping(registers.rsp) else { continue };
-            let len = (end.saturating_sub(registers.rsp)).min(room.min(AHEAD) as u64);
+            let Some(end) = self.objects.end_of_mapping(sp(registers)) else { continue };
+            let len = (end.saturating_sub(sp(registers))).min(room.min(AHEAD) as u64);
             room = room.saturating_sub(len as usize);
-            self.memory.read_ahead(registers.rsp, registers.rsp.saturating_add(len));
+            self.memory.read_ahead(sp(registers), sp(registers).saturating_add(len));
         }
         self.memory.copy_pages(pages);
     }

@@ -7,7 +7,8 @@
 //! threads go.
 
 use crate::clocks::is_running;
-use crate::doing::{repaired, Registers};
+use crate::doing::repaired;
+use crate::registers::{set_result, Registers};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
@@ -284,17 +285,10 @@ fn registers_of(tid: u32) -> Option<Registers> {
 /// Has the system call repeated that a thread's stop has interrupted. Its registers, if they can be read.
 fn repair(tid: u32) -> Option<Registers> {
     let mut registers = registers_of(tid)?;
-    if let Some(rax) = repaired(&registers) {
-        set_rax(tid, rax);
-        registers.rax = rax;
+    if let Some(result) = repaired(&registers) {
+        set_result(tid, &mut registers, result);
     }
     Some(registers)
-}
-
-/// Sets `rax` of a thread that stands still.
-pub fn set_rax(tid: u32, rax: u64) {
-    // SAFETY: the value is passed itself; no pointer is.
-    let _ = unsafe { ptrace(libc::PTRACE_POKEUSER, tid, std::mem::offset_of!(Registers, rax), rax as usize) };
 }
 
 /// What a wait for a traced thread has found.

@@ -1,6 +1,5 @@
 //! The walks of threads that stand still.
 
-use crate::doing::Registers;
 use crate::env::Remote;
 use crate::language_names::LanguageNames;
 use crate::memory::{Memory, Reads};
@@ -8,6 +7,7 @@ use crate::names::Names;
 use crate::objects::Objects;
 use crate::plugins::Plugins;
 use crate::registered::{Losses, Registered};
+use crate::registers::{regs, thread_pointer, Registers, ARGUMENTS, TSD_OFFSET};
 use std::collections::HashMap;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::semantic_word;
@@ -97,7 +97,7 @@ impl<'p> Walks<'p> {
 
     /// Walks a thread that stands still.
     pub fn walk(&mut self, registers: &Registers) -> Walked {
-        self.walk_from(regs(registers), registers.fs_base)
+        self.walk_from(regs(registers), thread_pointer(registers))
     }
 
     /// Walks a thread that is blocked, of whose registers only these are known: pc, stack pointer, and the first two
@@ -106,9 +106,9 @@ impl<'p> Walks<'p> {
     pub fn walk_blocked(&mut self, pc: u64, sp: u64, arguments: Option<[u64; 2]>, thread_pointer: u64) -> Walked {
         let (mut values, mut known) = ([0; COUNT], 1 << SP);
         values[usize::from(SP)] = sp;
-        if let Some([first, second]) = arguments {
-            (values[usize::from(RDI)], values[usize::from(RSI)]) = (first, second);
-            known |= 1 << RDI | 1 << RSI;
+        for (register, value) in ARGUMENTS.into_iter().zip(arguments.into_iter().flatten()) {
+            values[usize::from(register)] = value;
+            known |= 1 << register;
         }
         self.walk_from(Regs::some(pc, values, known), thread_pointer)
     }
@@ -161,20 +161,6 @@ impl<'p> Walks<'p> {
         Walked { words, stop: outcome.stop, desync: outcome.desync > 0, lock, reads }
     }
 }
-
-/// DWARF numbers of the first two arguments of a system call.
-const RDI: u8 = 5;
-const RSI: u8 = 4;
-
-/// The registers in DWARF order.
-fn regs(r: &Registers) -> Regs {
-    let values: [u64; COUNT] =
-        [r.rax, r.rdx, r.rcx, r.rbx, r.rsi, r.rdi, r.rbp, r.rsp, r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15];
-    Regs::full(r.rip, values)
-}
-
-/// Offset of the first block of specific values in glibc's struct pthread on x86-64.
-pub const TSD_OFFSET: u64 = 0x310;
 
 /// Where glibc keeps a thread's first block of specific values: `specific_1stblock` of struct pthread
 /// (<https://sourceware.org/git/?p=glibc.git;a=blob;f=nptl/descr.h;hb=refs/tags/glibc-2.36>), to which the first

@@ -3,7 +3,17 @@
 //! author looks for it.
 
 use crate::stacks::{Entry, Kind, Line, Profile, Stack};
+use std::borrow::Cow;
 use std::collections::HashMap;
+
+/// What native code is charged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Native {
+    /// All of it.
+    All,
+    /// The interpreter's own, with the C library that it calls: what a script calls in other libraries stays.
+    Internals,
+}
 
 /// The frames of a stack, leaf first, without the native ones that the innermost function of a language has called.
 /// Remarks, and what a thread waits in, stay. A stack without such a function is left as it is.
@@ -16,13 +26,35 @@ pub fn charged<'s>(lines: &'s [Line], stack: &'s [u32]) -> impl Iterator<Item = 
     stack.iter().enumerate().filter(shown).map(|(_, index)| *index)
 }
 
+/// The frames of a stack, leaf first, without the interpreter's internals that the innermost function of a language has
+/// called. A stack in which it has called other native code, such as an extension's, is left as it is.
+pub fn without_internals<'s>(profile: &Profile, stack: &'s [u32]) -> Cow<'s, [u32]> {
+    if profile.internals.is_empty() {
+        return Cow::Borrowed(stack);
+    }
+    let lines = || stack.iter().map(|line| profile.lines.get(*line as usize));
+    let is_of_language = |line: Option<&Line>| line.is_some_and(|line| matches!(line.kind, Kind::Semantic | Kind::Jit));
+    let is_other = |line: &Line| {
+        let is_internal = line.object.is_some_and(|object| profile.internals.contains(&object));
+        matches!(line.kind, Kind::Native | Kind::Inlined) && !is_internal
+    };
+    let Some(first) = lines().position(is_of_language) else { return Cow::Borrowed(stack) };
+    if first == 0 || lines().take(first).flatten().any(is_other) {
+        return Cow::Borrowed(stack);
+    }
+    Cow::Owned(charged(&profile.lines, stack).collect())
+}
+
 /// The profile with all stacks charged; those that have become equal are one.
-pub fn charge(profile: Profile) -> Profile {
+pub fn charge(profile: Profile, native: Native) -> Profile {
     let mut known: HashMap<(u32, Box<[u32]>), u32> = HashMap::new();
     let mut stacks: Vec<Stack> = Vec::new();
     let mut places = Vec::with_capacity(profile.stacks.len());
     for stack in &profile.stacks {
-        let lines: Box<[u32]> = charged(&profile.lines, &stack.lines).collect();
+        let lines: Box<[u32]> = match native {
+            Native::All => charged(&profile.lines, &stack.lines).collect(),
+            Native::Internals => without_internals(&profile, &stack.lines).into(),
+        };
         let next = stacks.len() as u32;
         let place = *known.entry((stack.thread, lines.clone())).or_insert(next);
         match stacks.get_mut(place as usize) {
@@ -70,7 +102,7 @@ mod tests {
 
     #[test]
     fn equal_stacks_are_merged_and_no_time_is_lost() {
-        let charged = charge(profile(&[&[0, 1], &[5, 0, 1], &[2, 1], &[1]]));
+        let charged = charge(profile(&[&[0, 1], &[5, 0, 1], &[2, 1], &[1]]), Native::All);
         let stacks: Vec<(&[u32], u64, u64)> =
             charged.stacks.iter().map(|stack| (&stack.lines[..], stack.samples, stack.weight)).collect();
         assert_eq!(stacks, [(&[1][..], 3, 6), (&[2, 1][..], 1, 2)]);

@@ -10,9 +10,12 @@ use uunwind_language::{Binding, Role};
 /// What to do with an interpreter's native frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum NativeFrames {
-    /// Hide the frames that only serve the interpreter.
+    /// Hide the frames that only serve the interpreter; pictures charge the rest of its own code to the line that
+    /// called it.
     #[default]
     Hide,
+    /// Hide the frames that only serve the interpreter, and show those in which it spent its time.
+    Leaf,
     /// Show all of them.
     Show,
 }
@@ -56,15 +59,13 @@ pub fn shown(frames: &[Facts], native_frames: NativeFrames, missing: Missing) ->
     // Collected once: a stack may have thousands of frames.
     let analysed: BTreeSet<u32> = frames.iter().filter(|f| f.marked).filter_map(|f| f.object).collect();
     let may_hide = |f: &Facts| match (native_frames, missing) {
-        (NativeFrames::Show, _) | (NativeFrames::Hide, Missing::Semantic) => false,
-        (NativeFrames::Hide, Missing::Nothing) => true,
-        (NativeFrames::Hide, Missing::Unanalysed) => {
-            f.marked || f.object.is_some_and(|object| analysed.contains(&object))
-        }
+        (NativeFrames::Show, _) | (_, Missing::Semantic) => false,
+        (_, Missing::Nothing) => true,
+        (_, Missing::Unanalysed) => f.marked || f.object.is_some_and(|object| analysed.contains(&object)),
     };
     let ours = |(i, f): (usize, &Facts)| f.preload || i < leaf_own || i >= root_own;
     let mut shown: Vec<bool> = frames.iter().enumerate().map(|e| !(ours(e) || e.1.glue && may_hide(e.1))).collect();
-    if native_frames == NativeFrames::Hide {
+    if native_frames != NativeFrames::Show {
         hide_loaders(frames, &mut shown);
         // A marked frame: semantic frames of an interpreter are there.
         if missing != Missing::Semantic && frames.iter().any(|f| f.marked) {

@@ -20,6 +20,7 @@ pub mod formats;
 pub mod hide;
 mod line;
 pub mod live;
+mod paths;
 pub mod resolve;
 pub mod selection;
 pub mod stacks;

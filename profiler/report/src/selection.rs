@@ -117,7 +117,8 @@ pub fn select(recording: &Recording, profile: Profile, conditions: &[Condition])
     if !profile.entries.is_empty() && !profile.entries.iter().any(is_kept) {
         return Err(unmatched::why(recording, &profile, conditions));
     }
-    Ok(keep(profile, &kept, is_wanted))
+    let selected = profile.selected || !conditions.is_empty();
+    Ok(Profile { selected, ..keep(profile, &kept, is_wanted) })
 }
 
 /// The stacks that are `kept`, with the samples that are wanted.

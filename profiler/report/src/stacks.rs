@@ -55,6 +55,10 @@ pub struct Profile {
     pub idle: Idle,
     /// Whether functions have their lines in their names.
     pub by_line: bool,
+    /// Whether some samples were left out because they met no condition.
+    pub selected: bool,
+    /// Objects whose code is an interpreter's own, and the C libraries that it calls, if there is one.
+    pub internals: BTreeSet<u32>,
 }
 
 /// Threads that were left out because they did nothing but wait in one place.
@@ -182,7 +186,18 @@ impl<'m, 'a> Merger<'m, 'a> {
         }
         let (stacks, entries) = merged.sorted();
         let fatal = recording.fatal.iter().map(|sample| self.stack(sample).into()).collect();
-        Profile { lines: self.list, stacks, entries, fatal, ..Profile::default() }
+        let internals = self.internals();
+        Profile { lines: self.list, stacks, entries, fatal, internals, ..Profile::default() }
+    }
+
+    /// Objects of interpreters, and those of the C library.
+    fn internals(&self) -> BTreeSet<u32> {
+        if self.hosts.is_empty() {
+            return BTreeSet::new();
+        }
+        let objects = self.resolver.recording().objects.iter();
+        let c_libraries = (0..).zip(objects).filter(|(_, object)| is_c_library(&object.path));
+        self.hosts.keys().copied().chain(c_libraries.map(|(index, _)| index)).collect()
     }
 
     /// The lines of a sample, leaf first, hide rules applied.
@@ -275,6 +290,14 @@ impl<'m, 'a> Merger<'m, 'a> {
             next
         })
     }
+}
+
+/// Whether an object is a part of a C library, or the kernel's part of a process.
+fn is_c_library(path: &[u8]) -> bool {
+    const LIBRARIES: [&str; 9] =
+        ["libc.so", "libc-", "libm.so", "libm-", "libpthread", "ld-linux", "ld-musl", "ld-2", "[vdso]"];
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    LIBRARIES.iter().any(|library| name.starts_with(library.as_bytes()))
 }
 
 /// The plugin of the frame that says what a thread waits in (docs/recording-format.md).

@@ -1,6 +1,6 @@
 //! What a report shows of a recording, and how.
 
-use crate::charge::charge;
+use crate::charge::{charge, Native};
 use crate::formats::Format;
 use crate::hide::NativeFrames;
 use crate::resolve::Resolver;
@@ -20,7 +20,7 @@ pub struct View {
     pub lines: bool,
     /// Whether threads are shown that did nothing but wait in one place.
     pub idle: bool,
-    /// Whether native code is charged to the function of a language that called it.
+    /// Whether all native code is charged to the function of a language that called it.
     pub charge: bool,
 }
 
@@ -44,7 +44,13 @@ impl View {
         let profile = if self.idle { profile } else { without_idle(profile) };
         let mut profile = select(recording, profile, &self.conditions)?;
         if self.charge {
-            profile = charge(profile);
+            profile = charge(profile, Native::All);
+        }
+        // The page has a button for it, and data for other programs have what was measured.
+        match (self.native_frames, format) {
+            (NativeFrames::Hide, Format::Svg) => profile = charge(profile, Native::Internals),
+            (NativeFrames::Hide, _) | (_, Format::Html) => {}
+            _ => profile.internals.clear(),
         }
         if self.lines {
             by_line(format, &mut profile);

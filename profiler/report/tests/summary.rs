@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use uunwind_core::frame::native_word;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_recording::{Counters, End, Lost, Node, Object, Process, Recording, Sample, Symbol, Symbols, Thread};
@@ -74,9 +74,19 @@ fn recording(stacks: impl Iterator<Item = (Vec<u32>, Vec<u32>)>) -> Recording {
 }
 
 fn summary(recording: &Recording) -> String {
+    styled(recording, summary::PLAIN)
+}
+
+fn styled(recording: &Recording, style: summary::Style) -> String {
     let mut resolver = Resolver::new(recording);
     let profile = Merger::new(&mut resolver, NativeFrames::Hide).profile();
-    summary::render(recording, &profile, resolver.unusable(), summary::PLAIN)
+    summary::render(recording, &profile, resolver.unusable(), style)
+}
+
+/// The part of a summary that begins with this heading.
+fn part<'t>(text: &'t str, heading: &str) -> &'t str {
+    let part = text.split("\n\n").find(|part| part.starts_with(heading));
+    part.unwrap_or_else(|| panic!("{heading}: {text}"))
 }
 
 /// CPU time without samples: no thread counts for two reasons.
@@ -103,7 +113,7 @@ fn each_thread_without_a_sample_has_one_reason() {
 fn a_distinct_stack_takes_at_most_300_bytes() {
     const STACKS: usize = 5_000;
     const DEPTH: usize = 35;
-    let _alone = ALONE.lock().expect("no other test failed");
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // Any two differ near their root, so they share none of the tree below.
     let digits = |n: usize| (0..DEPTH).map(move |at| ((n >> (4 * (at % 4))) % 16) as u32);
     let recording = recording((0..STACKS).map(|n| (digits(n).collect(), vec![1])));
@@ -118,7 +128,7 @@ fn a_distinct_stack_takes_at_most_300_bytes() {
 
 #[test]
 fn shares_are_of_weight_as_in_the_other_formats() {
-    let _alone = ALONE.lock().expect("no other test failed");
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     // main calls a, whose one sample weighs 9, and b, whose three weigh 1 each and of which one is in c.
     let (main, a, b, c) = (0, 1, 2, 3);
     let stacks = [(vec![a, main], vec![9]), (vec![b, main], vec![1, 1]), (vec![c, b, main], vec![1])];
@@ -135,9 +145,10 @@ fn shares_are_of_weight_as_in_the_other_formats() {
             *total.entry(name.to_owned()).or_insert(0) += weight;
         }
     }
-    let text = summary(&recording);
-    let parts: Vec<&str> = text.split("\n\n").skip(1).collect();
-    let [by_themselves, with_calls, tree] = parts[..] else { panic!("{text}") };
+    let text = styled(&recording, summary::Style { verbose: true, ..summary::PLAIN });
+    let [tree, by_themselves, with_calls] =
+        ["Where the time is", "Hottest functions by themselves", "Hottest functions with what they call"]
+            .map(|heading| part(&text, heading));
     let share = |weight: u32| format!("{:>5.1} %", f64::from(weight) * 100.0 / f64::from(all));
     for (part, weights) in [(by_themselves, own), (with_calls, total.clone()), (tree, total)] {
         for (name, weight) in weights {
@@ -149,10 +160,10 @@ fn shares_are_of_weight_as_in_the_other_formats() {
 
 #[test]
 fn a_chain_without_branches_is_one_line_of_the_tree() {
-    let _alone = ALONE.lock().expect("no other test failed");
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let recording = recording([(vec![4, 3, 2, 1], vec![6]), (vec![5, 2, 1], vec![4])].into_iter());
     let text = summary(&recording);
-    let tree = text.rsplit("\n\n").next().expect("a tree");
+    let tree = part(&text, "Where the time is");
     let lines: Vec<&str> = tree.lines().skip(1).collect();
     let expected =
         ["  100.0 % function_1 > function_2", "   60.0 %   function_3 > function_4", "   40.0 %   function_5"];
@@ -168,5 +179,61 @@ fn more_time_than_was_used_is_chance_or_time_of_processes_that_nobody_waited_for
         recording.end = Some(End { cpu_used: 1_000_000_000, ..End::default() });
         let text = summary(&recording);
         assert_eq!(text.contains("that none of the program's had waited for"), !is_chance, "{samples}: {text}");
+    }
+}
+
+/// Of two branches, the heavier one's rows do not take the place of the other; a recursion is one frame.
+#[test]
+fn the_tree_has_the_heaviest_branches_of_all() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // main calls 1, which calls itself and then one of 20 others, which call as many; and 2.
+    let mut stacks = vec![(vec![2, 0], vec![40])];
+    for other in 10..20 {
+        stacks.push((vec![other + 20, other, 1, 1, 1, 0], vec![3]));
+        stacks.push((vec![other + 40, other, 1, 0], vec![3]));
+    }
+    let recording = recording(stacks.into_iter());
+    let text = summary(&recording);
+    let rows: Vec<&str> = part(&text, "Where the time is").lines().skip(1).collect();
+    assert_eq!(rows[..2], ["  100.0 % function_0", "   60.0 %   function_1"], "{text}");
+    assert_eq!(rows.iter().filter(|row| row.contains("6.0 %     function_1")).count(), 7, "{text}");
+    assert_eq!(rows[9], "   40.0 %   function_2", "{text}");
+    assert!(rows[10].contains("more branches") && rows.len() == 11, "{text}");
+}
+
+/// Who runs a program reads the first screen.
+#[test]
+fn a_common_summary_has_one_screen() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let digits = |n: usize| (0..12).map(move |at| ((n >> at) % 16) as u32 + 16 * at as u32);
+    let mut recording = recording((0..5_000).map(|n| (digits(n).collect(), vec![1])));
+    recording.threads = vec![Thread::default(), Thread { name: "worker".to_owned(), ..Thread::default() }];
+    for (sample, thread) in recording.samples.iter_mut().zip([0, 1].into_iter().cycle()) {
+        sample.thread = thread;
+    }
+    let text = summary(&recording);
+    assert!(text.lines().count() <= 40, "{text}");
+    assert!(text.find("Where the time is") < text.find("Hottest functions"), "{text}");
+}
+
+/// Two functions that differ only in what is left out of a row do not look the same.
+#[test]
+fn different_functions_never_look_the_same() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut recording = recording((0..3).map(|n| (vec![n], vec![3 - n])));
+    let iterator = |of: &str| format!("__gnu_cxx::__normal_iterator<{of}*, std::vector<{of}, std::allocator<{of}> > >");
+    let symbols = recording.symbols.as_mut().expect("symbols");
+    for (symbol, of) in symbols.entries.iter_mut().zip(["double", "int", "long"]) {
+        symbol.name = format!("void std::__introsort_loop<{0}, long>({0}, {0}, long)", iterator(of));
+    }
+    for style in [summary::PLAIN, summary::Style { width: 60, ..summary::PLAIN }] {
+        let text = styled(&recording, style);
+        for heading in ["Where the time is", "Hottest functions by themselves"] {
+            for of in ["double", "int", "long"] {
+                let rows = part(&text, heading).lines().filter(|line| line.ends_with(&format!(" [{of}]")));
+                assert_eq!(rows.count(), 1, "{text}");
+            }
+            assert!(part(&text, heading).lines().all(|line| line.chars().count() <= style.width), "{text}");
+        }
     }
 }

@@ -269,7 +269,7 @@ mod tests {
         let (left, next) = (210 + BACK, 900_000);
         assert_eq!(with(&[(left, Waiting), (next, Running)]), [(10, 190), (left, next - left)]);
         assert_eq!(with(&[]), []);
-        // Nobody saw how the wait began: no part of it is one.
+        // The begin of the wait was not observed: no part of it counts as one.
         assert_eq!(found(stop, &[&before[1..], &[(210, Waiting), (900, Running)]].concat()), []);
     }
 

@@ -17,8 +17,9 @@ use std::time::Duration;
 use syscalls::Sysno;
 use uunwind_recorder::machine::{self, Stat};
 use uunwind_remote::clocks::{sleeps, Clock, Ran};
-use uunwind_remote::doing::{call_name, doing, number, Doing, Registers};
+use uunwind_remote::doing::{call_name, doing, Doing};
 use uunwind_remote::memory::Memory;
+use uunwind_remote::registers::{arguments, call_number, pc, sp, thread_pointer, Registers};
 use uunwind_remote::threads::Stopped;
 use uunwind_remote::walks::{Walked, Walks};
 
@@ -27,7 +28,7 @@ use uunwind_remote::walks::{Walked, Walks};
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// What a thread that runs between two reads is asked again.
 const TRIES: usize = 2;
-/// A thread that has used so much CPU time after a stop, in ns, is taken to have left its call.
+/// A thread that has used this CPU time after a stop, in ns, is taken to have left its call.
 const ENTERING: u64 = 20_000_000;
 
 /// A thread that is blocked, as the kernel shows it
@@ -347,10 +348,11 @@ impl Waiting {
     /// for the same wait. `ran`: as it was before it is let go.
     pub fn stopped(&mut self, stood: &Stood, ran: Ran, walks: &mut Walks<'_>) -> Option<Arc<Walked>> {
         let registers = &stood.registers;
-        self.thread_pointer = registers.fs_base;
+        self.thread_pointer = thread_pointer(registers);
         let Doing::Waiting(_) = doing(registers) else { return None };
-        let arguments = Some([registers.rdi, registers.rsi]);
-        let mut at = Blocked { number: number(registers), arguments, sp: registers.rsp, pc: registers.rip };
+        let [first, second, _] = arguments(registers);
+        let arguments = Some([first, second]);
+        let mut at = Blocked { number: call_number(registers), arguments, sp: sp(registers), pc: pc(registers) };
         let mut walked = walks.walk(registers);
         let mut again = false;
         if let Some(last) = self.last_at(at) {

@@ -2,9 +2,8 @@
 //! and says where its structures lie.
 //!
 //! Serves CPython 3.8 to 3.15, with the GIL or free-threaded, as libpython or as an executable that contains it. All
-//! that
-//! is needed are exported symbols and initialised data, which stripped files have as well. A CPython that is not served
-//! is refused, with a line that says what was found.
+//! that is needed are exported symbols and initialised data, which stripped files have as well. A CPython that is not
+//! served is refused, with a line that says what was found.
 //!
 //! - `versions`: a file for each minor version: its layout, its boundaries, its refusals;
 //! - `debug_offsets`: from 3.13 on, files contain their offsets, and these take precedence;
@@ -37,6 +36,8 @@ mod tests;
 
 pub use half::Python;
 use uunwind_elf::Elf;
+/// The half that runs in handlers.
+pub use uunwind_python as signal;
 pub use uunwind_python::facts::Facts;
 use uunwind_python::facts::{Plain, CHAIN_FRAME_OBJECT};
 use uunwind_python::lock::LOCK_NOT_DESCRIBED;
@@ -56,15 +57,21 @@ pub enum Finding {
     Refused(String),
 }
 
-/// The CPythons that are served, for messages.
-pub const SERVED: &str = "CPython 3.8 to 3.15";
+/// The minor versions of CPython 3 that are served, the first and the last.
+pub fn served() -> (u32, u32) {
+    let minors = || versions::ALL.iter().map(|minor| minor.number.1);
+    (minors().min().unwrap_or_default(), minors().max().unwrap_or_default())
+}
 
 /// Analyses one ELF file.
 pub fn analyse(elf: &dyn Elf) -> Finding {
     match facts(elf) {
         Ok(Some(facts)) => Finding::Facts(facts),
         Ok(None) => Finding::NotPython,
-        Err(found) => Finding::Refused(format!("no Python frames: {found}; served are {SERVED}")),
+        Err(found) => {
+            let (first, last) = served();
+            Finding::Refused(format!("no Python frames: {found}; served are CPython 3.{first} to 3.{last}"))
+        }
     }
 }
 

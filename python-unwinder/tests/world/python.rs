@@ -259,9 +259,19 @@ const fn with_copies(facts: Facts) -> Facts {
     }
 }
 
-/// All versions, and their names.
+/// All versions.
 pub static ALL: [&Version; 8] =
     [&PYTHON_3_11, &PYTHON_3_12, &PYTHON_3_13, &PYTHON_3_14, &PYTHON_3_15, &PYTHON_3_13T, &PYTHON_3_14T, &PYTHON_3_15T];
+
+impl Version {
+    /// Its name, such as `3.13t`, by its own facts: no version is without one.
+    #[allow(dead_code, reason = "seeds of fuzz targets have it")]
+    pub fn name(&self) -> String {
+        let (major, minor) = (self.facts.python >> 24, self.facts.python >> 16 & 0xff);
+        let free = if self.facts.object_header == OBJECT_HEADER_FREE_THREADED { "t" } else { "" };
+        format!("{major}.{minor}{free}")
+    }
+}
 
 /// A process with one thread that runs Python. Activations and frames are pushed from the outermost to the innermost.
 pub struct Process {

@@ -22,12 +22,39 @@ pub fn demangle(symbol: &str) -> String {
 fn template(symbol: &str) -> Option<String> {
     let rest = symbol.strip_prefix("_Z")?;
     let (scope, rest) = rest.strip_prefix("St").map_or(("", rest), |rest| ("std::", rest));
+    if let Some((name, _)) =
+        OPERATORS.iter().find(|(_, code)| rest.strip_prefix(code).is_some_and(|r| r.starts_with('I')))
+    {
+        return Some(format!("{scope}operator{name}<…>(…)"));
+    }
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     let (length, rest) = rest.split_at_checked(digits)?;
     let (name, arguments) = rest.split_at_checked(length.parse().ok()?)?;
     let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !name.is_empty();
     (is_name && arguments.starts_with('I')).then(|| format!("{scope}{name}<…>(…)"))
 }
+
+/// Operators that are templates of their own, with their codes ([Itanium C++
+/// ABI](https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling-operator)).
+const OPERATORS: &[(&str, &str)] = &[
+    ("==", "eq"),
+    ("!=", "ne"),
+    ("< ", "lt"),
+    (">", "gt"),
+    ("<=", "le"),
+    (">=", "ge"),
+    ("<=>", "ss"),
+    ("+", "pl"),
+    ("-", "mi"),
+    ("*", "ml"),
+    ("/", "dv"),
+    ("%", "rm"),
+    ("<<", "ls"),
+    (">>", "rs"),
+    ("&", "an"),
+    ("|", "or"),
+    ("^", "eo"),
+];
 
 #[cfg(test)]
 mod tests {
@@ -49,12 +76,16 @@ mod tests {
         let same =
             "_ZSt4swapIdENSt9enable_ifIXsrSt6__and_IJSt6__not_ISt15__is_tuple_likeIT_EESt21is_move_constructible\
                     IS3_ESt18is_move_assignableIS3_EEE5valueEvE4typeERS3_SC_";
+        let equal =
+            "_ZSteqIcEN9__gnu_cxx11__enable_ifIXsrSt9__is_charIT_E7__valueEbE6__typeERKNSt7__cxx1112basic_string\
+                     IS3_St11char_traitsIS3_ESaIS3_EEESE_";
         for (symbol, name) in [
             ("_ZSt6__sortIPiN9__gnu_cxx5__ops15_Iter_less_iterEEvT_S4_T0_", "std::__sort<"),
             ("_ZNSt6vectorIdSaIdEE12emplace_backIJdEEERdDpOT_", "std::vector<"),
             ("_ZSt3maxIiERKT_S2_S2_", "std::max<"),
             ("_Z5twiceIiET_S0_", "twice<"),
             (same, "std::swap<"),
+            (equal, "std::operator==<"),
         ] {
             let ours = demangle(symbol);
             assert!(ours.starts_with(name), "{ours}");
@@ -64,9 +95,17 @@ mod tests {
             let folded = whole.strip_suffix("<…>(…)").is_some_and(|name| filtered.contains(&format!("{name}<")));
             assert!(filtered.ends_with(&whole) || folded, "{ours}: {filtered}");
         }
-        for damaged in
-            ["_ZSt", "_ZSt4", "_ZSt9swapI", "_ZSt99999999999999999999swapI", "_Z4swap", "_ZSt4sw pI", "_ZSt0I"]
-        {
+        for damaged in [
+            "_ZSt",
+            "_ZSt4",
+            "_ZSt9swapI",
+            "_ZSt99999999999999999999swapI",
+            "_Z4swap",
+            "_ZSt4sw pI",
+            "_ZSt0I",
+            "_ZSteq",
+            "_ZSteqv",
+        ] {
             assert!(!demangle(damaged).contains('…'), "{damaged}");
         }
     }

@@ -1,13 +1,15 @@
 //! A language is named in its own rooms only: what names its frames, decodes its lines and hides its glue belongs to
 //! its plugin. A language more touches none of the rooms here.
 
+use crate::plugins;
+
 /// Rooms, by the beginnings of their files' paths, that know no language by its name.
 pub const NEUTRAL: &[&str] =
     &["core/", "live/", "setup/analyse/src/lib.rs", "setup/language/", "profiler/recording/", "profiler/report/src/"];
 
-/// Names of languages. The second kind is also a part of ordinary words (evaluated), so no letter may precede it.
-const ANYWHERE: &[&str] = &["python"];
-const AT_THE_START: &[&str] = &["lua"];
+/// A name of at most this number of letters is also a part of ordinary words (evaluated): it must begin a word, or
+/// follow the "lib" of a library.
+const SHORT: usize = 4;
 
 /// The lines of a file that name a language, if it lies in a room that may not.
 pub fn violations(path: &str, text: &str) -> Vec<String> {
@@ -19,12 +21,13 @@ pub fn violations(path: &str, text: &str) -> Vec<String> {
     named.map(|(n, line, name)| format!("{path}:{}: names {name}: {}", n + 1, line.trim())).collect()
 }
 
-fn language_in(line: &str) -> Option<&'static str> {
+fn language_in(line: &str) -> Option<String> {
     let line = line.to_ascii_lowercase();
-    let begins = |name: &str| {
-        line.match_indices(name).any(|(at, _)| !line[..at].chars().next_back().is_some_and(char::is_alphabetic))
+    let begins = |at: usize| {
+        let before = &line[..at];
+        before.ends_with("lib") || !before.chars().next_back().is_some_and(char::is_alphabetic)
     };
-    ANYWHERE.iter().find(|name| line.contains(**name)).or(AT_THE_START.iter().find(|name| begins(name))).copied()
+    plugins::names().find(|name| line.match_indices(&**name).any(|(at, _)| name.len() > SHORT || begins(at)))
 }
 
 #[cfg(test)]
@@ -33,9 +36,16 @@ mod tests {
 
     #[test]
     fn each_spelling_is_found() {
-        for bad in
-            ["PYTHON_GLUE", "CPython 3.13", "libpython3", "// As in Lua.", "luaV_execute", "fn of_lua()", "LuaJIT"]
-        {
+        for bad in [
+            "PYTHON_GLUE",
+            "CPython 3.13",
+            "libpython3",
+            "// As in Lua.",
+            "luaV_execute",
+            "fn of_lua()",
+            "LuaJIT",
+            "liblua5.4",
+        ] {
             let wrong = violations("profiler/report/src/hide.rs", &format!("fine\n{bad}\n"));
             assert!(
                 wrong.len() == 1 && wrong[0].starts_with("profiler/report/src/hide.rs:2: names "),

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-/// The signal crates: they may run inside a handler.
+/// The signal crates, besides the plugins of languages: they may run inside a handler.
 pub const SIGNAL_CRATES: &[&str] = &[
     "uunwind-core",
     "uunwind-frame-pointer",
@@ -12,8 +12,6 @@ pub const SIGNAL_CRATES: &[&str] = &[
     "uunwind-sources",
     "uunwind-tables",
     "uunwind-native-dso",
-    "uunwind-python",
-    "uunwind-lua",
     "uunwind-example-plugin",
     "uunwind-ring",
     "uunwind-live",
@@ -25,6 +23,11 @@ pub const SIGNAL_CRATES: &[&str] = &[
     "uunwind-preload",
     "uunwind-inject",
 ];
+
+/// Whether a folder has the signal half of a language's plugin.
+pub fn is_plugin(folder: &str) -> bool {
+    folder.ends_with("-unwinder") && !folder.contains('/')
+}
 
 /// One crate of the workspace.
 #[derive(Debug)]
@@ -44,8 +47,8 @@ pub struct Import {
     pub name: String,
     /// Whether it is for builds of the tests only.
     pub for_tests: bool,
-    /// Whether its default features are on.
-    pub default_features: bool,
+    /// Whether it has the standard library: its default features are on, or `std` is.
+    pub has_std: bool,
 }
 
 /// Reads `cargo metadata --no-deps --format-version 1`.
@@ -58,7 +61,7 @@ pub fn members(metadata: &Value, root: &str) -> Vec<Member> {
         let import = |d: &Value| Import {
             name: text(&d["name"]),
             for_tests: d["kind"] == "dev",
-            default_features: d["uses_default_features"] == true,
+            has_std: d["uses_default_features"] == true || list(&d["features"]).iter().any(|feature| feature == "std"),
         };
         let imports = list(&package["dependencies"]).iter().map(import).collect();
         Member { name: text(&package["name"]), folder: folder.to_owned(), imports }
@@ -82,18 +85,18 @@ pub fn violations(members: &[Member], floors: &[String]) -> Vec<String> {
             wrong.push(format!("{} is not in the list of members (folder {})", member.name, member.folder));
             continue;
         };
-        let signal = SIGNAL_CRATES.contains(&&*member.name);
+        let is_signal = |member: &Member| SIGNAL_CRATES.contains(&&*member.name) || is_plugin(&member.folder);
         for import in &member.imports {
             let inside = members.iter().find(|m| m.name == import.name);
             if inside.and_then(floor).is_some_and(|theirs| theirs >= mine) {
                 wrong.push(format!("{} imports {}, which stands on a higher floor", member.name, import.name));
             }
-            if !signal || import.for_tests || SIGNAL_CRATES.contains(&&*import.name) {
+            if !is_signal(member) || import.for_tests || inside.is_some_and(is_signal) {
                 continue;
             }
             if import.name != "libc" {
                 wrong.push(format!("{} is a signal crate and imports {}", member.name, import.name));
-            } else if import.default_features {
+            } else if import.has_std {
                 wrong.push(format!("{} is a signal crate and imports libc with its std feature", member.name));
             }
         }
@@ -136,17 +139,31 @@ mod tests {
     fn each_wrong_direction_is_named() {
         let upwards = json!([{"name": "uunwind-cli", "kind": "dev", "uses_default_features": true}]);
         let outside = json!([{"name": "gimli", "kind": null, "uses_default_features": false},
-                             {"name": "libc", "kind": null, "uses_default_features": true}]);
+                             {"name": "libc", "kind": null, "uses_default_features": true},
+                             {"name": "libc", "kind": null, "uses_default_features": false, "features": ["std"]}]);
         let found = wrong(json!([
             package("uunwind-core", "core", upwards),
             package("uunwind-ring", "ring", outside),
             package("uunwind-cli", "cli", json!([])),
             package("extra", "extra", json!([]))
         ]));
-        for (text, expected) in found.iter().zip(["higher floor", "imports gimli", "std feature", "extra is not in"]) {
+        for (text, expected) in
+            found.iter().zip(["higher floor", "imports gimli", "std feature", "std feature", "extra is not in"])
+        {
             assert!(text.contains(expected), "{text}: expected {expected}");
         }
-        assert_eq!(found.len(), 4, "{found:?}");
+        assert_eq!(found.len(), 5, "{found:?}");
+    }
+
+    #[test]
+    fn a_new_languages_signal_half_is_a_signal_crate() {
+        let std = json!([{"name": "gimli", "kind": null, "uses_default_features": false}]);
+        let packages = json!({ "packages": [package("uunwind-new", "new-unwinder", std.clone()),
+                                            package("uunwind-new-analyse", "new-unwinder/analyse", std)] });
+        let floors = ["new-unwinder", "new-unwinder/analyse"].map(str::to_owned);
+        let mut wrong = violations(&members(&packages, "/p"), &floors);
+        wrong.retain(|w| !w.contains("not in the workspace"));
+        assert_eq!(wrong, ["uunwind-new is a signal crate and imports gimli"]);
     }
 
     #[test]

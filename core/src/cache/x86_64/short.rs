@@ -7,6 +7,7 @@
 
 use crate::regs::{RBP, RSP};
 use crate::rule::{Packed, Rule, RuleKind, RA_SLOT, SAME, UNKNOWN};
+use core::hint::select_unpredictable;
 
 mod table;
 pub use table::{Salt, ShortRules};
@@ -208,6 +209,18 @@ impl Short {
         const FRAMED: u64 = FROM_RBP | 2 | 1 << (SLOTS + SLOT_BITS * RBP_FIELD);
         const FIELDS: u64 = SIGNAL | REALIGNED | FROM_RBP | (FROM_RBP - 1) | LOST << (SLOTS + SLOT_BITS * RBP_FIELD);
         rules.iter().fold(0, |different, rule| different | (rule.0 ^ FRAMED)) & FIELDS == 0
+    }
+
+    /// Whether it leaves rbp alone.
+    #[inline(always)]
+    pub(crate) fn keeps_rbp(self) -> bool {
+        self.field(RBP_FIELD) == 0
+    }
+
+    /// The first or the second, without a branch.
+    #[inline(always)]
+    pub(crate) fn select(first: bool, one: Short, other: Short) -> Short {
+        Short(select_unpredictable(first, one.0, other.0))
     }
 
     /// Whether each of them leaves rbp alone.

@@ -183,7 +183,8 @@ pub(in crate::memory) unsafe fn copy_same(
     // SAFETY: it reads and writes what the caller guarantees; otherwise as for `load`.
     unsafe {
         core::arch::asm!(
-            // Eight at once: the first time some of those that follow as well, so that there is no rest.
+            // Eight words an iteration. The first iteration also loads words of the second, where the number of words
+            // is no multiple of eight: so no tail is left.
             "2:",
             pair!("0" "8" "40" "41"),
             pair!("16" "24" "42" "43"),
@@ -265,10 +266,13 @@ pub(in crate::memory) fn same_members(members: &[Member], offsets: [u64; MEMBER_
     (at as usize).wrapping_sub(range.start as usize) / size_of::<Member>()
 }
 
-/// Prefetches what each of eight words from `address` on selects, up to one that is unreadable: the cache line
-/// as many bytes after `base` as the word's bits in `mask` say.
+/// Bytes of the stack that [`prefetch_by_words`] looks at.
+pub(in crate::memory) const CANDIDATES_BYTES: u64 = 128;
+
+/// Prefetches what each of eight words selects, up to one that is unreadable: the cache line as many bytes after `base`
+/// as its lower bits say, in a table of so many words with two an entry. They lie 16 bytes apart, from `address` on.
 #[inline(always)]
-pub(in crate::memory) fn prefetch_by_words(address: u64, mask: u32, base: *const u8) {
+pub(in crate::memory) fn prefetch_by_words<const WORDS: usize>(address: u64, base: *const u8) {
     macro_rules! words {
         ($($load:literal $at:literal)+) => {
             // SAFETY: a prefetch reads nothing; otherwise as for `load`.
@@ -276,21 +280,21 @@ pub(in crate::memory) fn prefetch_by_words(address: u64, mask: u32, base: *const
                 core::arch::asm!(
                     $(
                         concat!($load, ": mov {word:e}, [{address} + ", $at, "]"),
-                        "and {word:e}, {mask:e}",
+                        "and {word:e}, {mask}",
                         "prefetcht0 [{base} + {word}]",
                     )+
                     "5:",
                     $(fixup!(concat!($load, "b"), "5b"),)+
                     address = in(reg) address,
                     base = in(reg) base,
-                    mask = in(reg) mask,
+                    mask = const (WORDS - 2) * 8,
                     word = out(reg) _,
                     options(nostack, readonly)
                 );
             }
         };
     }
-    words!("40" "0" "41" "8" "42" "16" "43" "24" "44" "32" "45" "40" "46" "48" "47" "56");
+    words!("40" "0" "41" "16" "42" "32" "43" "48" "44" "64" "45" "80" "46" "96" "47" "112");
 }
 
 /// Copies `len` bytes; false if a byte is unreadable.

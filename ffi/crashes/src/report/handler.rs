@@ -14,8 +14,9 @@
 //! siginfo: it arrives when this handler returns, in the context of the crash, so that a core dump has that.
 //!
 //! A handler that was installed after ours comes first, and calls ours, or restores it and repeats the signal. While it
-//! is installed, it would get the faults of guarded reads, so the report's reads are probed. Where the signals are
-//! taken once more, another one of our entries calls it, and a mark in the siginfo ends circles.
+//! is installed, it would get the faults of guarded reads, so the report's reads are probed. When the
+//! program takes crash reports once more, another entry of ours is installed, which calls that handler; a mark in the
+//! siginfo ends a circle of handlers that call each other.
 
 use super::install::LEVELS;
 use super::{flags, init, install, native, stacks, write};

@@ -92,7 +92,7 @@ fn install(signal: c_int) -> Result<(), Errno> {
     }
     let bit = signals::bit(signal);
     let is_free = |level: &usize| is_in(&INSTALLED, *level, bit).is_some_and(|used| !used);
-    // A disposition that calls nobody cannot come back to a handler of ours that has replaced such a one before.
+    // SIG_DFL and SIG_IGN call no handler: so the chain of an entry that replaced one of them cannot lead back to it.
     let leads_there = |level: &usize| {
         was.handler <= IGNORE && !is_free(level) && entry(signal, *level).is_some_and(|it| it.handler == was.handler)
     };

@@ -78,8 +78,8 @@ pub struct Pending {
     impatient: bool,
 }
 
-/// Asks a thread for its stack. Errors: `ESRCH`: it is no thread of this process; `EBUSY`: the signal is not ours any
-/// more, or all places are taken; `EAGAIN`: the kernel queues no more signals. Async-signal-safe.
+/// Asks a thread for its stack. Errors: `ESRCH`: it is no thread of this process; `EBUSY`: the program has replaced our
+/// handler of the signal, or all places are taken; `EAGAIN`: the kernel queues no more signals. Async-signal-safe.
 pub fn ask(tid: u32, manner: Manner) -> Result<Pending, Errno> {
     let signal = prepare()?;
     if tid == 0 || tid > i32::MAX as u32 {

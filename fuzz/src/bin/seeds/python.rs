@@ -11,10 +11,10 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use uunwind_built_in::python::Python;
 use uunwind_core::plugin::guest::Plain;
 use uunwind_elf::{maps, Image};
 use uunwind_language::{Finding, Half, Memory};
-use uunwind_python_analyse::Python;
 use world::python::{
     Process, ALL, BIAS, COROUTINE_TYPE, EVAL, EVAL_END, GENERATOR, STACK, THREAD, THREAD_POINTER, TSD_OFFSET,
 };
@@ -25,7 +25,7 @@ const FRAME: u64 = 0x400;
 const LOWEST: u64 = STACK - 0x3000;
 
 pub fn processes() {
-    for (version, name) in ALL.iter().zip(["3.11", "3.12", "3.13", "3.14", "3.15", "3.13t", "3.14t", "3.15t"]) {
+    for version in ALL {
         let mut process = Process::new(version);
         let [a, b, c] = ["a", "b\u{e9}", "c\u{3bb}"].map(|name| process.code(name, "/x.py", 3, 64));
         let cfa = |n: u64| LOWEST + (n + 1) * FRAME;
@@ -65,7 +65,7 @@ pub fn processes() {
                 out.extend(word);
             }
         }
-        seed("python_overlay", name, &out);
+        seed("python_overlay", &version.name(), &out);
     }
 }
 

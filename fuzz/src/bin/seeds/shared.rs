@@ -244,7 +244,7 @@ pub fn facts() {
     });
     // Two keys with the same first entry, one that no plugin claims, one that was never published.
     let keys: [u64; FACTS_KEYS] = [5, 5 + 4096, 77, 78];
-    facts.publish(keys[0], uunwind_python::NAME, &found.expect("facts")).expect("room");
+    facts.publish(keys[0], uunwind_built_in::python::signal::NAME, &found.expect("facts")).expect("room");
     facts.publish(keys[1], *b"lua\0\0\0\0\0\0\0\0\0\0\0\0\0", b"other facts").expect("room");
     facts.publish(keys[2], [0; 16], b"").expect("room");
     let file = fs::File::open(format!("/proc/self/fd/{}", facts.fd())).expect("the memfd");

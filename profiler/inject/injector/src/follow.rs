@@ -200,8 +200,8 @@ impl Followed {
         std::mem::replace(self, empty)
     }
 
-    /// Takes the sampler out, after the facts say that the recording is over, as far as that can be done by then; it is
-    /// tried once at least. Returns what people should know: what is left there, and why.
+    /// Takes the sampler out, once the facts say that the recording is over. It is tried at least once, and again until
+    /// the deadline. Returns notes for people: what is left in the process, and why.
     pub fn leave(mut self, deadline: Instant) -> Vec<String> {
         // One that was not put in may have left something, too.
         if let Err(declined) = self.wait() {

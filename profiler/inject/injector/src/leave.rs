@@ -17,6 +17,7 @@ use uunwind_elf::process;
 use uunwind_recorder::machine::Stat;
 use uunwind_remote::memory::Memory;
 use uunwind_remote::refusal::is_gone;
+use uunwind_remote::registers::pc;
 use uunwind_remote::threads::{tids, Stopped};
 use uunwind_ring::injected::{Control, Region, CONTROL_BYTES, MAGIC, NEW, OVER, REGIONS};
 
@@ -237,7 +238,7 @@ impl Left {
         let mut stopped = Stopped::one(self.pid, tid, STOP).ok()?;
         // Such a signal was due before its handler went, and would end the process now.
         stopped.swallowed = SIGNAL;
-        let pc = stopped.registers(tid).map(|registers| registers.rip);
+        let pc = stopped.registers(tid).map(|registers| pc(&registers));
         stopped.let_go();
         pc
     }

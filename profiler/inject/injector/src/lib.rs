@@ -7,8 +7,9 @@
 //!
 //! ```text
 //! remote_call    a thread makes system calls for us, and goes on where it was, whatever becomes of uu
+//! frame          the signal frame by which that thread restores itself, and the registers of calls, by CPU
 //! preflight      what is found out about the process before, and why it will not do
-//! process        a process, told apart from a later one with its id
+//! process        a process, distinguished from a later one with its id
 //! registrations  code that it has registered, which a sampler would not see
 //! image          the sampler's object
 //! opened         files that the process opens
@@ -28,6 +29,7 @@
 mod family;
 mod follow;
 mod forked;
+mod frame;
 mod image;
 mod leave;
 mod mapping;
@@ -58,8 +60,8 @@ use uunwind_elf::maps::{self, Mapping};
 use uunwind_recorder::facts::FactsPublisher;
 use uunwind_recorder::machine::Stat;
 use uunwind_recorder::session::{memory_file, Session};
-use uunwind_remote::doing::Registers;
 use uunwind_remote::memory::Memory;
+use uunwind_remote::registers::{pc, Registers};
 use uunwind_remote::threads::tids;
 use uunwind_remote_sampler::prepared::Image;
 use uunwind_ring::injected::{
@@ -187,7 +189,7 @@ fn with_any<T>(
 ) -> Result<T, Trouble> {
     let mappings: Vec<Mapping> = maps::of(pid)?.collect();
     let fits = |registers: &Registers| {
-        let is_inside = (text.start..text.start + text.len).contains(&registers.rip);
+        let is_inside = (text.start..text.start + text.len).contains(&pc(registers));
         !is_inside && preflight::has_stack(registers, &mappings, STACK + 16 * 1024)
     };
     if tids(pid)?.is_empty() {

@@ -124,7 +124,7 @@ pub fn map_all(
         ((*head).session, (*head).facts, (*head).find_object) = (session, facts, place.find_object);
         (*head).loader = place.loader;
         ((*head).program, (*head).rate, (*head).flags) = (place.program, settings.rate, settings.flags);
-        (*head).tsd_offset = uunwind_remote::walks::TSD_OFFSET;
+        (*head).tsd_offset = uunwind_remote::registers::TSD_OFFSET;
         (*head).end.store(base + sampler.end, Ordering::SeqCst);
     }
     // The thread has lived until here, and lives after this if the next call succeeds: so no exec was in between.

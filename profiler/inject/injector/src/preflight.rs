@@ -10,8 +10,9 @@ use uunwind_elf::maps::{self, Mapping};
 use uunwind_elf::process;
 use uunwind_elf::Image;
 use uunwind_recorder::machine::Stat;
-use uunwind_remote::doing::{self, Registers};
+use uunwind_remote::doing;
 use uunwind_remote::memory::Memory;
+use uunwind_remote::registers::{sp, thread_pointer, Registers};
 use uunwind_remote::threads::tids;
 use uunwind_ring::injected::Region;
 
@@ -256,12 +257,12 @@ pub fn inner_id(pid: u32, tid: u32) -> u32 {
 /// signal handler, and has space.
 pub fn has_stack(registers: &Registers, mappings: &[Mapping], bytes: u64) -> bool {
     let of = |address: u64| mappings.iter().find(|m| (m.start..m.end).contains(&address));
-    let Some(stack) = of(registers.rsp) else { return false };
+    let Some(stack) = of(sp(registers)) else { return false };
     // glibc keeps a thread's control block at the upper end of its stack. What lies above may be something else's, such
     // as a coroutine's stack, which the kernel shows as one mapping with it.
-    let has_block = (stack.start..stack.end).contains(&registers.fs_base);
-    let is_own = if has_block { registers.rsp < registers.fs_base } else { stack.name == b"[stack]" };
-    is_own && stack.permissions.starts_with("rw") && registers.rsp.saturating_sub(bytes) >= stack.start
+    let has_block = (stack.start..stack.end).contains(&thread_pointer(registers));
+    let is_own = if has_block { sp(registers) < thread_pointer(registers) } else { stack.name == b"[stack]" };
+    is_own && stack.permissions.starts_with("rw") && sp(registers).saturating_sub(bytes) >= stack.start
 }
 
 /// The threads, those first that wait in a call which the kernel repeats after a stop: they miss no time. Last come

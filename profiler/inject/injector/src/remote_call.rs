@@ -6,15 +6,17 @@
 //! wherever the thread is let go, it ends the call that it is in, and restores itself. If `uu` lives, it restores the
 //! thread, which is better: the rest of a timeout is kept then.
 
+use super::frame::{at_call, at_function, at_restore, is_extended_state, resumed, Frame, EXTENDED_STATE, XSTATE};
 use super::preflight::Code;
 use super::SIGNAL;
 use rustix::io::Errno;
 use std::io;
 use std::time::Duration;
 use uunwind_clock::Instant;
-use uunwind_remote::doing::{repaired, Registers};
+use uunwind_remote::doing::repaired;
 use uunwind_remote::memory::Memory;
-use uunwind_remote::threads::{end_of, set_rax};
+use uunwind_remote::registers::{call_number, pc, result, set_result, Registers};
+use uunwind_remote::threads::end_of;
 
 /// Longest wait for the thread to stop, the first time and later.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -23,18 +25,12 @@ const CALL: Duration = Duration::from_secs(10);
 /// Bytes of stack that calls may use below the frame.
 pub const STACK: u64 = 32 * 1024;
 /// Bytes for arguments of system calls.
-const ROOM: u64 = 1024;
-/// Bytes that the System V ABI lets functions use below the stack pointer.
-const RED_ZONE: u64 = 128;
-/// Longest state of XSAVE that is expected.
-const XSTATE: usize = 32 * 1024;
-const NT_X86_XSTATE: usize = 0x202;
+pub const ROOM: u64 = 1024;
 /// Bit in the signal of a wait status: a system call begins or ends (PTRACE_O_TRACESYSGOOD).
 const SYSTEM_CALL: i32 = 0x80;
 const EVENT_STOP: i32 = 128;
 /// Signals that stay unblocked: a fault of the call must not end the process by a blocked signal.
 const FAULTS: u64 = 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7 | 1 << 10;
-const DIRECTION: u64 = 1 << 10;
 const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
 const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
 
@@ -152,10 +148,9 @@ impl<'c> Borrowed<'c> {
         }
         match this.registers() {
             Ok(mut registers) => {
-                if let Some(rax) = repaired(&registers) {
+                if let Some(result) = repaired(&registers) {
                     // At once: if uu is killed in the next moment, the call is repeated all the same.
-                    set_rax(tid, rax);
-                    registers.rax = rax;
+                    set_result(tid, &mut registers, result);
                 }
                 this.home = registers;
             }
@@ -195,22 +190,19 @@ impl<'c> Borrowed<'c> {
         }
         // struct rseq_cs: version and flags, start_ip, post_commit_offset, abort_ip.
         match (word(sequence.wrapping_add(8)), word(sequence.wrapping_add(16))) {
-            (Some(start), Some(len)) => self.home.rip.wrapping_sub(start) < len,
+            (Some(start), Some(len)) => pc(&self.home).wrapping_sub(start) < len,
             _ => true,
         }
     }
 
     /// Makes a system call; the kernel's result, or its error.
     pub fn call(&mut self, number: libc::c_long, arguments: [u64; 6]) -> Result<u64, Trouble> {
-        let [rdi, rsi, rdx, r10, r8, r9] = arguments;
-        let rax = number as u64;
-        let (rip, rsp) = (self.code.call_and_return, self.frame);
-        self.go(Registers { rip, rsp, rax, rdi, rsi, rdx, r10, r8, r9, ..self.home })?;
+        self.go(at_call(&self.home, self.code.call_and_return, self.frame, number as u64, arguments))?;
         // The begin and the end of the call.
         self.resume_to_call()?;
         self.resume_to_call()?;
         self.at = At::EndOfCall;
-        let result = self.registers()?.rax as i64;
+        let result = result(&self.registers()?);
         if (-4095..0).contains(&result) {
             return Err(Trouble::Failed(io::Error::from_raw_os_error(-result as i32)));
         }
@@ -219,7 +211,7 @@ impl<'c> Borrowed<'c> {
 
     /// Calls a function of the sampler's object with the control memory.
     pub fn call_function(&mut self, function: u64, argument: u64) -> Result<(), Trouble> {
-        self.go(Registers { rip: function, rsp: self.frame, rdi: argument, ..self.home })?;
+        self.go(at_function(&self.home, function, self.frame, argument))?;
         let begun = Instant::now();
         let end = loop {
             self.resume_to_call()?;
@@ -227,13 +219,13 @@ impl<'c> Borrowed<'c> {
                 return self.too_long();
             }
             let registers = self.registers()?;
-            if self.code.is_return(registers.rip) && registers.orig_rax as i64 == libc::SYS_rt_sigreturn {
+            if self.code.is_return(pc(&registers)) && call_number(&registers) == libc::SYS_rt_sigreturn {
                 break registers;
             }
         };
         // It is about to restore itself, which we prevent: that would lose the rest of a timeout. The instruction is
         // left ready to be repeated.
-        self.set(&Registers { rip: self.code.restore, orig_rax: u64::MAX, ..end })?;
+        self.set(&at_restore(&end, self.code.restore))?;
         self.resume_to_call()?;
         self.at = At::EndOfCall;
         Ok(())
@@ -250,7 +242,7 @@ impl<'c> Borrowed<'c> {
 
     /// Registers at which the thread goes on, which must not change what the kernel does after a system call.
     fn go(&mut self, registers: Registers) -> Result<(), Trouble> {
-        self.set(&Registers { orig_rax: u64::MAX, eflags: registers.eflags & !DIRECTION, ..registers })?;
+        self.set(&resumed(registers))?;
         if self.at == At::Home {
             // After the registers: if uu ends in between, the frame restores the mask.
             self.set_mask(!FAULTS)?;
@@ -362,86 +354,20 @@ impl<'c> Borrowed<'c> {
         let mut bytes = vec![0u8; XSTATE];
         let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
         // SAFETY: the request fills the part, which lives during the call, and sets its length.
-        unsafe { ptrace(libc::PTRACE_GETREGSET, self.tid, NT_X86_XSTATE, (&raw mut part) as usize) }?;
+        unsafe { ptrace(libc::PTRACE_GETREGSET, self.tid, EXTENDED_STATE, (&raw mut part) as usize) }?;
         bytes.truncate(part.iov_len);
-        if bytes.len() < 576 || bytes.len() == XSTATE {
+        if !is_extended_state(bytes.len()) {
             return Err(io::Error::other("the extended state has an unknown size"));
         }
         Ok(bytes)
     }
 
-    /// Writes the signal frame that restores the thread by itself (`struct rt_sigframe`,
-    /// <https://github.com/torvalds/linux/blob/v6.1/arch/x86/include/asm/sigframe.h>).
+    /// Writes the signal frame that restores the thread by itself.
     fn write_frame(&mut self) -> Result<(), Trouble> {
-        /// Where `struct _fpx_sw_bytes` lies in the state, and its magic words
-        /// (<https://github.com/torvalds/linux/blob/v6.1/arch/x86/include/uapi/asm/sigcontext.h>).
-        const SOFTWARE: usize = 464;
-        const MAGIC1: u32 = 0x4650_5853;
-        const MAGIC2: u32 = 0x4650_5845;
-        /// UC_FP_XSTATE, UC_SIGCONTEXT_SS, UC_STRICT_RESTORE_SS.
-        const FLAGS: u64 = 7;
-        /// An alternate stack with these flags is invalid: the kernel leaves the thread's own as it is.
-        const NO_ALTERNATE: u64 = 0x7777;
-        let home = self.home;
-        let len = self.xstate.len();
-        let state_at = (home.rsp - RED_ZONE - len as u64 - 4) & !63;
-        let mut state = self.xstate.clone();
-        let features = state.get(SOFTWARE..SOFTWARE + 8).unwrap_or_default().to_vec();
-        let software =
-            [&MAGIC1.to_le_bytes()[..], &(len as u32 + 4).to_le_bytes(), &features, &(len as u32).to_le_bytes()];
-        state.iter_mut().skip(SOFTWARE).zip(software.concat()).for_each(|(to, from)| *to = from);
-        state.extend(MAGIC2.to_le_bytes());
-        // A system call that the stop has interrupted is repeated from its beginning.
-        let interrupted = home.orig_rax as i64 >= 0 && matches!(home.rax as i64, -516 | -514..=-512);
-        let (rip, rax) = if interrupted { (home.rip - 2, home.orig_rax) } else { (home.rip, home.rax) };
-        self.room = (state_at - ROOM) & !63;
-        // At a function's first instruction, the stack pointer is 8 less than a multiple of 16.
-        self.frame = self.room - 64 * 6 - 8;
-        let segments = home.cs | home.ss << 48;
-        let words: Vec<u64> = vec![
-            self.code.restore,
-            FLAGS,
-            0,
-            0,
-            NO_ALTERNATE,
-            0,
-            home.r8,
-            home.r9,
-            home.r10,
-            home.r11,
-            home.r12,
-            home.r13,
-            home.r14,
-            home.r15,
-            home.rdi,
-            home.rsi,
-            home.rbp,
-            home.rbx,
-            home.rdx,
-            rax,
-            home.rcx,
-            home.rsp,
-            rip,
-            home.eflags,
-            segments,
-            0,
-            0,
-            0,
-            0,
-            state_at,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            self.mask,
-        ];
-        let frame: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        self.write(self.frame, &frame)?;
-        self.write(state_at, &state)?;
+        let frame = Frame::of(&self.home, self.mask, &self.xstate, self.code.restore);
+        (self.frame, self.room) = (frame.at, frame.room);
+        self.write(frame.at, &frame.bytes)?;
+        self.write(frame.state_at, &frame.state)?;
         Ok(())
     }
 
@@ -471,7 +397,7 @@ impl<'c> Borrowed<'c> {
             let mut part = libc::iovec { iov_base: self.xstate.as_mut_ptr().cast(), iov_len: self.xstate.len() };
             self.set_mask(self.mask)?;
             // SAFETY: the request reads the part, which lives during the call.
-            unsafe { ptrace(libc::PTRACE_SETREGSET, self.tid, NT_X86_XSTATE, (&raw mut part) as usize) }?;
+            unsafe { ptrace(libc::PTRACE_SETREGSET, self.tid, EXTENDED_STATE, (&raw mut part) as usize) }?;
         }
         self.set(&self.home)
     }

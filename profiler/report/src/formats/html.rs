@@ -6,6 +6,7 @@ mod tree;
 
 use super::pprof::gzip;
 use super::{period, threads};
+use crate::hide::NativeFrames;
 use crate::stacks::{Kind, Line, Profile};
 use columns::Columns;
 use serde_json::{json, Value};
@@ -25,6 +26,8 @@ const SCRIPT: [&str; 6] = [
 ];
 /// Most moments that the time axis distinguishes.
 const MOMENTS: u64 = 4000;
+/// Longest title, in characters.
+const TITLE: usize = 160;
 /// The shortest moment, in ns.
 const SHORTEST: u64 = 1_000_000;
 
@@ -35,8 +38,8 @@ struct Category {
     label: String,
 }
 
-/// The page. The profile has the glue's frames, marked.
-pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, String> {
+/// The page. The profile has the glue's frames, marked; `native` is how the page begins.
+pub fn render(recording: &Recording, profile: &Profile, native: NativeFrames) -> Result<Vec<u8>, String> {
     let (mut texts, mut functions, mut places) = (Interner::default(), Interner::default(), Interner::default());
     let mut categories = Interner::default();
     // Always there, and in this order, so that colours are the same in every picture.
@@ -77,6 +80,7 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     columns.numbers(places.iter().map(|(_, line)| *line));
     columns.numbers(tree.nodes.iter().map(|node| node.up));
     columns.numbers(tree.nodes.iter().map(|node| node.frame));
+    columns.numbers((0..).zip(&tree.charged).map(|(node, to)| if *to == node { 0 } else { to + 1 }));
     columns.numbers(samples.iter().map(|((.., node), _)| *node));
     columns.numbers(samples.iter().map(|((_, thread, _), _)| *thread));
     columns.numbers(samples.iter().map(|(_, weight)| u32::try_from(*weight).unwrap_or(u32::MAX)));
@@ -85,7 +89,12 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     let packed = gzip(&columns.bytes).map_err(|e| e.to_string())?;
 
     let facts = json!({
-        "command": super::command(recording),
+        "command": super::title(recording, TITLE),
+        "native": match native {
+            NativeFrames::Hide => "hide",
+            NativeFrames::Leaf => "leaf",
+            NativeFrames::Show => "show",
+        },
         "summary": summary(recording, profile),
         "period": period(recording.settings.rate),
         "duration": end,
@@ -107,7 +116,7 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
 }
 
 fn page(recording: &Recording, facts: &Value, packed: &[u8]) -> String {
-    let title = super::command(recording).replace('&', "&amp;").replace('<', "&lt;");
+    let title = super::title(recording, TITLE).replace('&', "&amp;").replace('<', "&lt;");
     // In a script, `<` could only begin its end.
     let facts = facts.to_string().replace('<', "\\u003c");
     let mut out = String::new();

@@ -277,12 +277,13 @@ pub fn render(format: Format, recording: &Recording, view: impl Into<View>) -> R
     if format == Format::Samples {
         return Ok(samples::render(recording, &mut resolver));
     }
-    let profile = view.into().profile(format, &mut resolver)?;
+    let view = view.into();
+    let profile = view.profile(format, &mut resolver)?;
     match format {
         Format::Recording | Format::Samples => Err("a recording is already in the format uu".to_owned()),
         Format::Summary => Ok(summary::render(recording, &profile, resolver.unusable(), summary::PLAIN).into_bytes()),
         Format::Folded => Ok(folded::render(&profile).into_bytes()),
-        Format::Html => html::render(recording, &profile),
+        Format::Html => html::render(recording, &profile, view.native_frames),
         Format::Svg => svg::render(recording, &profile),
         Format::Pprof => Ok(pprof::render(recording, &profile)),
         Format::PprofGz => pprof::gzip(&pprof::render(recording, &profile)).map_err(|e| e.to_string()),
@@ -303,6 +304,33 @@ pub(crate) fn period(rate: u32) -> u64 {
 /// A recording's command line, for titles.
 pub fn command(recording: &Recording) -> String {
     printable(&recording.settings.command.iter().map(|word| self::word(word)).collect::<Vec<_>>().join(" "))
+}
+
+/// A recording's command line as a title: words as a shell has them, long ones and the whole cut.
+pub fn title(recording: &Recording, room: usize) -> String {
+    let words = recording.settings.command.iter().map(|word| said(&String::from_utf8_lossy(word)));
+    cut(&words.collect::<Vec<_>>().join(" "), room)
+}
+
+/// Longest word of a title, such as a program after `-c`, in characters.
+const WORD: usize = 48;
+
+/// A word of a title: in quotes where a shell needs them, and of one line.
+fn said(word: &str) -> String {
+    let short = cut(&printable(word), WORD);
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%^*…\\".contains(c);
+    match !short.is_empty() && short.chars().all(is_plain) {
+        true => short,
+        false => format!("'{short}'"),
+    }
+}
+
+/// A text of at most so many characters; a mark stands for what is cut.
+fn cut(text: &str, room: usize) -> String {
+    match text.char_indices().nth(room) {
+        None => text.to_owned(),
+        Some(_) => format!("{}…", text.chars().take(room.saturating_sub(1)).collect::<String>()),
+    }
 }
 
 /// A word of a command line; one without a character as a shell has it, because it would not be seen.

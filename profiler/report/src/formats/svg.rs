@@ -4,6 +4,7 @@
 mod places;
 
 use super::folded::escape;
+use crate::paths::shortened;
 use crate::stacks::{Kind, Profile};
 use inferno::flamegraph::color::{Color, PaletteMap};
 use inferno::flamegraph::{from_lines, Direction, Options, TextTruncateDirection};
@@ -24,11 +25,12 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     if profile.stacks.is_empty() {
         return Err("the recording has no samples, so there is nothing to draw".to_owned());
     }
-    let frames = Frames::new(profile);
+    let lines = shortened(recording, &profile.lines);
+    let frames = Frames::new(&lines, &profile.stacks);
     let mut palette = PaletteMap::default();
     // The root, which has no name.
     palette.insert(String::new(), Color { r: 200, g: 200, b: 200 });
-    for line in &profile.lines {
+    for line in &lines {
         let name = escape(&line.merged());
         let colour = colour(line.kind, &name);
         palette.insert(name, colour);
@@ -45,7 +47,7 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     options.title = format!(
         "{}: {}",
         if super::is_wall(recording) { "Wall-clock time" } else { "CPU" },
-        cut(&escape(&super::command(recording)))
+        escape(&super::title(recording, TITLE)).replace("\\\\", "\\")
     );
     let is_wall = super::is_wall(recording);
     options.subtitle = Some(subtitle(&frames, narrowest, is_wall));
@@ -81,14 +83,6 @@ fn subtitle(frames: &Frames, narrowest: f64, is_wall: bool) -> String {
         let _ = write!(text, "; {hidden} frames narrower than {narrowest} % are not drawn");
     }
     text
-}
-
-fn cut(title: &str) -> String {
-    if title.chars().count() <= TITLE {
-        return title.to_owned();
-    }
-    let head: String = title.chars().take(TITLE - 1).collect();
-    format!("{head}\u{2026}")
 }
 
 /// A colour of the language's range. The name selects the shade, so a function has the same colour in every graph.

@@ -52,10 +52,11 @@ pub fn pid(recording: &Recording, process: u32) -> u32 {
 pub fn program(recording: &Recording, process: u32) -> String {
     let Some(process) = recording.processes.get(process as usize) else { return "?".to_owned() };
     let base = |path: &[u8]| String::from_utf8_lossy(path).rsplit('/').next().unwrap_or_default().to_owned();
-    let words = process.command.iter().skip(1).map(|word| super::word(word).into_owned());
+    let words = process.command.iter().skip(1).map(|word| super::said(&String::from_utf8_lossy(word)));
     let first = process.command.first().map(|word| base(word)).filter(|name| !name.is_empty());
+    let first = first.map(|name| super::said(&name));
     let name = match first {
-        Some(first) => super::printable(&[first].into_iter().chain(words).collect::<Vec<_>>().join(" ")),
+        Some(first) => [first].into_iter().chain(words).collect::<Vec<_>>().join(" "),
         None => super::printable(&base(&process.exe)),
     };
     match name.char_indices().nth(LONGEST) {

@@ -6,15 +6,6 @@
 //! and the code object within a minor series; `_PyRuntime` and the interpreter's state may grow, which `debug_offsets`
 //! and `thread_state` guard against.
 
-mod python_3_10;
-mod python_3_11;
-mod python_3_12;
-mod python_3_13;
-mod python_3_14;
-mod python_3_15;
-mod python_3_8;
-mod python_3_9;
-
 use crate::debug_offsets::Words;
 use crate::objects::Objects;
 use crate::version::Version;
@@ -46,17 +37,25 @@ pub enum State {
     ThreadLocal,
 }
 
-/// All served minor versions, in order.
-pub const ALL: &[&Minor] = &[
-    &python_3_8::MINOR,
-    &python_3_9::MINOR,
-    &python_3_10::MINOR,
-    &python_3_11::MINOR,
-    &python_3_12::MINOR,
-    &python_3_13::MINOR,
-    &python_3_14::MINOR,
-    &python_3_15::MINOR,
-];
+macro_rules! versions {
+    ($($version:ident)*) => {
+        $(mod $version;)*
+
+        /// All served minor versions, in order.
+        pub const ALL: &[&Minor] = &[$(&$version::MINOR),*];
+    };
+}
+
+versions! {
+    python_3_8
+    python_3_9
+    python_3_10
+    python_3_11
+    python_3_12
+    python_3_13
+    python_3_14
+    python_3_15
+}
 
 /// Functions that appeared with a version that does not export its number (`Py_Version`, from 3.11 on), newest first:
 /// <https://docs.python.org/3/c-api/module.html>, <https://docs.python.org/3/c-api/code.html>.

@@ -6,6 +6,7 @@
 //! found in the object's rule table or in the larger table ([`crate::cache::rules`]).
 
 use super::{Short, VALID};
+use crate::cache::query::EXACT_KEY;
 use crate::memory::{StackWords, USER_END};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -16,8 +17,18 @@ const LINE: usize = 8;
 #[repr(C, align(64))]
 pub struct ShortRules<const WORDS: usize> {
     words: [AtomicU64; WORDS],
-    /// The pages that have entries, a bit each: a page that was not written is not read, which would cost a fault.
-    written: [AtomicU64; 4],
+    /// The parts that have entries, a bit for each sixty-fourth: one that was not written is not read, since that would
+    /// cost a fault for each of its pages.
+    written: AtomicU64,
+}
+
+/// A table with a salt, and the parts of it that are written, taken out of memory once for many lookups.
+#[derive(Clone, Copy)]
+pub(crate) struct Lookup<'t, const WORDS: usize> {
+    table: &'t ShortRules<WORDS>,
+    written: u64,
+    /// The salt of the key just below an address.
+    salt: Salt,
 }
 
 /// What an entry's key has besides the pc: a generation or a validity epoch, mixed once for many lookups.
@@ -27,7 +38,11 @@ pub struct Salt(u64);
 impl Salt {
     /// The salt of a generation (samples), or of a validity epoch (captures): equal numbers find the same entries.
     pub fn new(generation: u64) -> Salt {
-        Salt(generation.wrapping_mul(0x94d0_49bb_1331_11eb))
+        let salt = generation.wrapping_mul(0x94d0_49bb_1331_11eb);
+        // Of an empty entry both words are 0, which must be no key's seal. Keys are user-space addresses, with
+        // `EXACT_KEY` or without; the address before the first one is not cached, but looked up.
+        let lowest = salt.wrapping_add(USER_END) & !EXACT_KEY;
+        Salt(if lowest <= USER_END + 1 { salt ^ 1 << 62 } else { salt })
     }
 }
 
@@ -49,7 +64,7 @@ impl<const WORDS: usize> ShortRules<WORDS> {
     #[allow(clippy::new_without_default, reason = "made once, as a static")]
     pub const fn new() -> ShortRules<WORDS> {
         const { Self::IS_POWER };
-        ShortRules { words: [const { AtomicU64::new(0) }; WORDS], written: [const { AtomicU64::new(0) }; 4] }
+        ShortRules { words: [const { AtomicU64::new(0) }; WORDS], written: AtomicU64::new(0) }
     }
 
     /// Byte offset of the own entry of the key just below the address `above`. Each 16 bytes of code map to an entry of
@@ -62,12 +77,18 @@ impl<const WORDS: usize> ShortRules<WORDS> {
 
     const OWN_BYTES: u32 = ((WORDS - 2) * 8) as u32;
 
-    /// Where it is noted whether the page of the entry at this byte offset was written, and its bit.
+    /// Binary logarithm of the bytes of a part, at least a page.
+    const PART_BITS: u32 = if WORDS * 8 <= 64 * 4096 { 12 } else { (WORDS * 8 / 64).trailing_zeros() };
+
+    /// The bit of the part that this byte offset lies in.
     #[inline(always)]
-    fn page(&self, byte: usize) -> (&AtomicU64, u64) {
-        let page = byte / 4096;
-        // SAFETY: the index is below 4.
-        (unsafe { self.written.get_unchecked(page / 64 % 4) }, 1 << (page % 64))
+    fn part(byte: usize) -> u64 {
+        1u64.wrapping_shl((byte >> Self::PART_BITS) as u32)
+    }
+
+    #[inline(always)]
+    fn is_written(written: u64, byte: usize) -> bool {
+        written & Self::part(byte) != 0
     }
 
     fn own(key: u64) -> usize {
@@ -99,29 +120,14 @@ impl<const WORDS: usize> ShortRules<WORDS> {
     /// The rule stored for `key` under this generation, if it stands in the key's own entry. Async-signal-safe.
     #[inline(always)]
     pub fn get_first(&self, key: u64, salt: Salt) -> Option<Short> {
-        self.get_first_before(key.wrapping_add(1), salt)
+        // Any number may be asked for here, also one that is no address: an empty entry's rule has no words.
+        self.under(salt).get_before(key.wrapping_add(1)).filter(|rule| rule.words() != 0)
     }
 
-    /// As [`ShortRules::get_first`], for the key just below the address `above`, as a return address is looked up.
+    /// For many lookups under one salt.
     #[inline(always)]
-    pub(crate) fn get_first_before(&self, above: u64, salt: Salt) -> Option<Short> {
-        let byte = Self::own_byte(above);
-        let (written, bit) = self.page(byte);
-        if written.load(Relaxed) & bit == 0 {
-            return None;
-        }
-        // SAFETY: an even number of words, below WORDS.
-        let [rule, sealed] = unsafe { &*self.words.as_ptr().byte_add(byte).cast::<[AtomicU64; 2]>() };
-        let rule = Short(rule.load(Relaxed));
-        // An empty entry's rule has no words.
-        (sealed.load(Relaxed) == seal(above, Salt(salt.0.wrapping_sub(1)), rule.0) && rule.words() != 0).then_some(rule)
-    }
-
-    /// Prefetches the entries of the next few words of the stack at `sp`: one of them is likely the frame's return
-    /// address, whose rule is needed next. The loads overlap with that of the frame's own rule; the others do no harm.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self, sp: u64, bare: impl StackWords) {
-        bare.prefetch_by_words(sp, Self::OWN_BYTES, self.words.as_ptr().cast());
+    pub(crate) fn under(&self, salt: Salt) -> Lookup<'_, WORDS> {
+        Lookup { table: self, written: self.written.load(Relaxed), salt: Salt(salt.0.wrapping_sub(1)) }
     }
 
     /// Prefetches the own entry of the key just below the address `above`.
@@ -139,8 +145,7 @@ impl<const WORDS: usize> ShortRules<WORDS> {
     #[inline(never)]
     pub fn get(&self, key: u64, salt: Salt) -> Option<Short> {
         let first = Self::first(key);
-        let (written, bit) = self.page(first * 8);
-        if written.load(Relaxed) & bit == 0 {
+        if !Self::is_written(self.written.load(Relaxed), first * 8) {
             return None;
         }
         // Entries are never freed: if one is free now, the line never was full, and its keys are all here.
@@ -190,9 +195,8 @@ impl<const WORDS: usize> ShortRules<WORDS> {
         }
         // Both lines of a key: what is found free there is looked at in any case.
         for line in [Self::first(key), Self::second(key)] {
-            let (written, bit) = self.page(line * 8);
-            if written.load(Relaxed) & bit == 0 {
-                written.fetch_or(bit, Relaxed);
+            if !Self::is_written(self.written.load(Relaxed), line * 8) {
+                self.written.fetch_or(Self::part(line * 8), Relaxed);
             }
         }
         let [word, sealed] = to;
@@ -207,11 +211,62 @@ impl<const WORDS: usize> ShortRules<WORDS> {
     }
 }
 
+impl<const WORDS: usize> Lookup<'_, WORDS> {
+    /// As [`ShortRules::get_first`], for the key just below the address `above`, as a return address is looked up: one
+    /// of user space, or such an exact pc.
+    #[inline(always)]
+    pub(crate) fn get_before(&self, above: u64) -> Option<Short> {
+        let byte = ShortRules::<WORDS>::own_byte(above);
+        if !ShortRules::<WORDS>::is_written(self.written, byte) {
+            return None;
+        }
+        // SAFETY: an even number of words, below WORDS.
+        let [rule, sealed] = unsafe { &*self.table.words.as_ptr().byte_add(byte).cast::<[AtomicU64; 2]>() };
+        let rule = Short(rule.load(Relaxed));
+        // No key has the seal of an empty entry (`Salt::new`).
+        (sealed.load(Relaxed) == seal(above, self.salt, rule.0)).then_some(rule)
+    }
+
+    /// As [`ShortRules::get`], for the key just below the address `above`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn get_anywhere_before(&self, above: u64) -> Option<Short> {
+        self.table.get(above.wrapping_sub(1), Salt(self.salt.0.wrapping_add(1)))
+    }
+
+    /// Prefetches the entries of those words of the stack, from `AHEAD` bytes above the return address at `returns` on,
+    /// that may be return addresses. They come from memory while the rules of the frames before them are applied; those
+    /// of other words do no harm.
+    #[inline(always)]
+    pub(crate) fn prefetch<const AHEAD: u64>(&self, returns: u64, stack: impl StackWords) {
+        stack.prefetch_by_words::<WORDS, AHEAD>(returns, self.table.words.as_ptr().cast());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::regs::RSP;
     use crate::rule::Rule;
+
+    #[test]
+    fn an_empty_entry_is_no_key_s() {
+        // SAFETY: all-zero is the empty table.
+        let table: Box<ShortRules<64>> = unsafe { Box::new_zeroed().assume_init() };
+        table.written.store(u64::MAX, Relaxed);
+        // The inverse of the odd factor of a salt: each step doubles the number of bits that are right.
+        let factor = Salt::new(1).0;
+        let inverse = (0..6).fold(1u64, |x, _| x.wrapping_mul(2u64.wrapping_sub(factor.wrapping_mul(x))));
+        assert_eq!(factor.wrapping_mul(inverse), 1);
+        for above in [1, 2, 0x1234, 0x5555_5555_4321, USER_END - 1, USER_END] {
+            for above in [above, above | EXACT_KEY] {
+                // The generation whose salt makes the empty entry's seal 0, if nothing is done against it.
+                let generation = 1u64.wrapping_sub(above).wrapping_mul(inverse);
+                assert_eq!(generation.wrapping_mul(factor).wrapping_add(above - 1), 0);
+                assert_eq!(table.under(Salt::new(generation)).get_before(above), None, "{above:#x}");
+            }
+        }
+    }
 
     #[test]
     fn entries_are_found_in_their_generation_and_never_torn() {

@@ -1,5 +1,6 @@
 //! Unwinding by short rules alone.
 
+use super::prefix::PREFIX_FRAMES;
 use super::{At, Step};
 use crate::cache::query::{Rules, Top, EXACT_KEY};
 use crate::cache::short::{Short, LOST, RBP_FIELD, SLOT_BITS};
@@ -16,28 +17,33 @@ pub(super) const MOST: usize = MAX_FRAMES as usize - 2;
 /// Limit of a stretch that may go up to the outermost frame: above every stack pointer.
 pub(super) const NO_LIMIT: u64 = u64::MAX;
 
+/// Distance from a return address to the words of the stack that are looked at, as return addresses perhaps, while its
+/// frame is stepped: so far that the rules of the frames there have come from memory when they are needed.
+const AHEAD: u64 = 272;
+
 /// Number of steps beyond the log's room that are kept at a time.
 const AT_ONCE: usize = 32;
 
-/// Where rbp of a frame is: 0, or the CFA of the frame that saved it with the rule's field for rbp below.
+/// Where rbp of a frame is: where the last frame that did not leave it alone has put it.
 #[derive(Clone, Copy)]
-pub(super) struct RbpAt(u64);
+pub(super) struct RbpAt {
+    /// That frame's rule. Of one that leaves rbp alone: rbp is in the register, as at the frame that the stack begins
+    /// with.
+    rule: Short,
+    /// That frame's CFA.
+    cfa: u64,
+}
 
 impl RbpAt {
-    /// In the register, as at the frame that the stack begins with.
-    pub(super) const REGISTER: RbpAt = RbpAt(0);
+    /// In the register.
+    pub(super) const REGISTER: RbpAt = RbpAt { rule: Short::NONE, cfa: 0 };
 
-    /// Where rbp of the caller of a signal frame is.
-    fn in_ucontext(step: &Step) -> RbpAt {
-        RbpAt(step.place(RBP_FIELD))
-    }
-
-    /// Where rbp of the caller is, after a frame with this rule and CFA. A user-space address has 47 bits.
+    /// Where rbp of the caller is, after this step.
     #[inline(always)]
     pub(super) fn after(self, rule: Short, cfa: u64) -> RbpAt {
-        let field = rule.field(RBP_FIELD);
+        let is_same = rule.keeps_rbp();
         // A branch here would be unpredictable.
-        RbpAt(select_unpredictable(field == 0, self.0, cfa << SLOT_BITS | field))
+        RbpAt { rule: Short::select(is_same, self.rule, rule), cfa: select_unpredictable(is_same, self.cfa, cfa) }
     }
 
     /// rbp of a frame at `sp` whose CFA counts from it; 0 if rbp is not available, or no frame pointer: below the stack
@@ -49,11 +55,11 @@ impl RbpAt {
 
     #[inline(always)]
     pub(super) fn get(self, register: Option<u64>, bare: impl StackWords) -> Option<u64> {
-        match (self.0, self.0 & LOST) {
-            (0, _) => register,
-            (_, LOST) => None,
-            (place, field) => Some(bare.word_below((place >> SLOT_BITS).wrapping_sub(8 * field), 0)),
+        if self.rule.keeps_rbp() {
+            return register;
         }
+        let place = Step { rule: self.rule, cfa: self.cfa, caller: 0 }.place(RBP_FIELD);
+        (place & LOST != LOST).then(|| bare.word_below((place >> SLOT_BITS).wrapping_sub(8 * (place & LOST)), 0))
     }
 }
 
@@ -95,8 +101,7 @@ impl Frame {
 
     #[inline(always)]
     pub(super) fn go(&mut self, step: &Step) {
-        self.fp_at =
-            if step.rule.is_signal() { RbpAt::in_ucontext(step) } else { self.fp_at.after(step.rule, step.cfa) };
+        self.fp_at = self.fp_at.after(step.rule, step.cfa);
         (self.pc, self.sp) = (step.caller, step.cfa);
     }
 
@@ -125,10 +130,10 @@ impl Frame {
             return false;
         };
         let signal = Step { rule, cfa: sp, caller: pc | EXACT_KEY };
-        let mut frame = Frame { pc, sp, fp: self.fp, fp_at: RbpAt::in_ucontext(&signal) };
+        let mut frame = Frame { pc, sp, fp: self.fp, fp_at: self.fp_at.after(signal.rule, signal.cfa) };
         let above = signal.caller.wrapping_add(1);
         let room = core::slice::from_mut(further);
-        if frame.stretch::<true, WORDS>(above, NO_LIMIT, rules, bare, &mut [0], room) != (1, Stretch::Full) {
+        if frame.stretch::<WORDS>(above, NO_LIMIT, rules, bare, &mut [0], room) != (1, Stretch::Full) {
             return false;
         }
         (*word, *interrupted, *step) = (user_word(self.pc), signal.word(), signal);
@@ -136,7 +141,7 @@ impl Frame {
         true
     }
 
-    /// As [`Frame::stretch`] from a return address with `LOG`, through signal frames.
+    /// As [`Frame::stretch`] from a return address, through signal frames.
     #[inline(always)]
     pub(super) fn stretch_across<const WORDS: usize>(
         &mut self,
@@ -149,7 +154,7 @@ impl Frame {
         let mut count = 0;
         loop {
             let (Some(words), Some(steps)) = (words.get_mut(count..), steps.get_mut(count..)) else { return count };
-            let (passed, why) = self.stretch::<true, WORDS>(self.pc, until, rules, bare, words, steps);
+            let (passed, why) = self.stretch::<WORDS>(self.pc, until, rules, bare, words, steps);
             count += passed;
             let (Some(words), Some(steps)) = (words.get_mut(passed..), steps.get_mut(passed..)) else { return count };
             if why != Stretch::Signal || !self.cross(rules, bare, words, steps) {
@@ -173,7 +178,7 @@ impl Frame {
         let (mut count, mut steps) = (0, [Step::end(0); AT_ONCE]);
         loop {
             let room = words.get_mut(count..).unwrap_or_default();
-            let (passed, why) = self.stretch::<true, WORDS>(self.pc, NO_LIMIT, rules, bare, room, &mut steps);
+            let (passed, why) = self.stretch::<WORDS>(self.pc, NO_LIMIT, rules, bare, room, &mut steps);
             saved.pass(steps.get(..passed).unwrap_or_default(), u64::MAX);
             count += passed;
             if why != Stretch::Full || count == words.len() {
@@ -182,12 +187,12 @@ impl Frame {
         }
     }
 
-    /// Unwinds while frames are plain, their stack pointers lie below `until`, and there is room for their words and,
-    /// with `LOG`, for their steps. Returns the number of frames. `above`: the first frame's key plus 1 (its return
-    /// address). Not inlined, so that all state stays in registers: the latency from one frame to the next is the cost
-    /// of the loop.
+    /// Unwinds while frames are plain, their stack pointers lie below `until`, and there is room for their words and
+    /// steps. Returns the number of frames. `above`: the first frame's key plus 1 (its return address). The word of a
+    /// first frame with an exact pc is for the caller to write. Not inlined, so that all state stays in registers: the
+    /// latency from one frame to the next is the cost of the loop.
     #[inline(never)]
-    pub(super) fn stretch<const LOG: bool, const WORDS: usize>(
+    pub(super) fn stretch<const WORDS: usize>(
         &mut self,
         above: u64,
         until: u64,
@@ -196,20 +201,29 @@ impl Frame {
         words: &mut [u64],
         steps: &mut [Step],
     ) -> (usize, Stretch) {
-        let (table, salt) = (rules.table, rules.salt);
-        let Frame { mut pc, mut sp, mut fp_at, fp } = *self;
+        let lookup = rules.table.under(rules.salt);
+        let Frame { mut sp, mut fp_at, fp, .. } = *self;
         let (mut above, mut count) = (above, 0);
-        let most = if LOG { words.len().min(steps.len()) } else { words.len() };
+        let mut most = words.len().min(steps.len());
+        if most == 0 || sp >= until {
+            return (0, Stretch::Full);
+        }
+        let until = until.min(USER_END);
+        if most > PREFIX_FRAMES {
+            // The first frames' rules; from then on each frame asks for those that lie farther out.
+            let returns = sp.wrapping_sub(8);
+            lookup.prefetch::<16>(returns, bare);
+            lookup.prefetch::<144>(returns, bare);
+            lookup.prefetch::<AHEAD>(returns, bare);
+        }
         let why = loop {
-            let (true, Some(word)) = (count < most && sp < until, words.get_mut(count)) else { break Stretch::Full };
-            let mut rule = match table.get_first_before(above, salt) {
+            let mut rule = match lookup.get_before(above) {
                 Some(rule) => rule,
-                None => match table.get(above.wrapping_sub(1), salt) {
+                None => match lookup.get_anywhere_before(above) {
                     Some(rule) => rule,
                     None => break Stretch::Other,
                 },
             };
-            table.prefetch(sp, bare);
             let mut base = sp;
             if rule.from_rbp() {
                 if rule == Short::END {
@@ -227,20 +241,32 @@ impl Frame {
                     rule = here;
                 }
             }
-            let caller = bare.word_below(base, rule.words());
+            let cfa = rule.cfa(base);
+            if cfa >= until {
+                if cfa >= USER_END {
+                    break Stretch::Other;
+                }
+                // It is the last frame.
+                most = count + 1;
+            }
+            let caller = bare.word_just_below(cfa);
             // A return address of 0, or outside user space: the walk determines what it means.
             if caller.wrapping_sub(1) >= USER_END - 1 {
                 break Stretch::Other;
             }
-            let cfa = rule.cfa(base);
-            *word = user_word(pc);
-            if let Some(place) = steps.get_mut(count).filter(|_| LOG) {
-                *place = Step { rule, cfa, caller };
+            lookup.prefetch::<AHEAD>(cfa.wrapping_sub(8), bare);
+            // SAFETY: the count is below the lengths of both; the limit is only lowered.
+            unsafe {
+                *words.get_unchecked_mut(count) = user_word(above);
+                *steps.get_unchecked_mut(count) = Step { rule, cfa, caller };
             }
-            (pc, sp, fp_at) = (caller, cfa, fp_at.after(rule, cfa));
-            above = caller;
+            (above, sp, fp_at) = (caller, cfa, fp_at.after(rule, cfa));
             count += 1;
+            if count >= most {
+                break Stretch::Full;
+            }
         };
+        let pc = if count == 0 { self.pc } else { above };
         *self = Frame { pc, sp, fp_at, fp };
         (count, why)
     }

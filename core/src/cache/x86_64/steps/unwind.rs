@@ -108,7 +108,7 @@ impl Inner {
         if top.exact {
             let (word, step) = (&mut words[..1], &mut steps[..1]);
             let above = top.key().wrapping_add(1);
-            passed = frame.stretch::<true, WORDS>(above, NO_LIMIT, rules, bare, word, step).0;
+            passed = frame.stretch::<WORDS>(above, NO_LIMIT, rules, bare, word, step).0;
             words[0] = native_word(top.pc, FLAG_EXACT);
         }
         if let (Some(words), Some(steps)) = (words.get_mut(passed..), steps.get_mut(passed..)) {
@@ -150,7 +150,7 @@ impl Frame {
     ) -> Result<Step, Done> {
         let mut step = [Step::end(0)];
         let above = top.key().wrapping_add(1);
-        let why = self.stretch::<true, WORDS>(above, NO_LIMIT, rules, bare, &mut [0], &mut step).1;
+        let why = self.stretch::<WORDS>(above, NO_LIMIT, rules, bare, &mut [0], &mut step).1;
         *word = native_word(top.pc, FLAG_EXACT);
         match why {
             Stretch::Full => (self.fp, self.fp_at) = (self.fp_at.get(self.fp, bare), RbpAt::REGISTER),
@@ -420,7 +420,7 @@ impl StepCache {
                 let saved = beyond.get_or_insert_with(|| Saved::after(steps));
                 frame.stretch_beyond(saved, rules, bare, room)
             } else {
-                let (passed, why) = frame.stretch::<true, WORDS>(pc, NO_LIMIT, rules, bare, room, steps);
+                let (passed, why) = frame.stretch::<WORDS>(pc, NO_LIMIT, rules, bare, room, steps);
                 log.end += passed;
                 (passed, why)
             };

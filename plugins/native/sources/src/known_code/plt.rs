@@ -1,6 +1,6 @@
 //! Stubs of the procedure linkage table
 //! ([System V ABI for x86-64](https://gitlab.com/x86-psABIs/x86-64-ABI), 5.2 and 13.1). GNU ld describes them; lld does
-//! not, and GNU ld may be told not to (`--no-ld-generated-unwind-info`).
+//! not, and an option keeps GNU ld from it (`--no-ld-generated-unwind-info`).
 
 use super::{b, Instructions, ANY};
 use uunwind_core::memory::Reader;

@@ -54,6 +54,12 @@ async function load() {
   data.name = columns.numbers(functions);
   data.file = columns.numbers(functions);
   data.category = columns.numbers(functions);
+  // The place of each function in the order of their names.
+  const { texts } = data, compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+  const byName = Uint32Array.from(data.name.keys()).sort((a, b) =>
+    compare(texts[data.name[a]], texts[data.name[b]]) || compare(texts[data.file[a]], texts[data.file[b]]));
+  data.rank = new Uint32Array(functions);
+  byName.forEach((own, place) => { data.rank[own] = place; });
   data.function = columns.numbers(places);
   data.line = columns.numbers(places);
   const up = columns.numbers(nodes);
@@ -66,6 +72,8 @@ async function load() {
     data.parent[node] = path[path.length - 1];
     path.push(node);
   }
+  // Without an interpreter's internals: the node, plus one, to which a node's time is charged; 0: the node itself.
+  data.charged = columns.numbers(nodes).map((other, node) => (other ? other - 1 : node));
   data.node = columns.numbers(samples);
   data.thread = columns.numbers(samples);
   data.weight = columns.numbers(samples);

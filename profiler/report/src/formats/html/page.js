@@ -6,7 +6,7 @@ async function begin() {
   const { facts } = data;
   const colours = new Colours(data);
   const flames = new Flames(byId("flames"), colours);
-  const chosen = { byLine: false, glue: false, hidden: new Set(), threads: "all", search: "" };
+  const chosen = { byLine: false, glue: false, internals: false, hidden: new Set(), threads: "all", search: "" };
   const times = new Times(byId("times"), data, colours, () => weigh());
   let tree, wanted;
 
@@ -56,6 +56,7 @@ async function begin() {
     byId("by").textContent = chosen.byLine ? "By line" : "By function";
     byId("by").setAttribute("aria-pressed", chosen.byLine);
     byId("glue").setAttribute("aria-pressed", chosen.glue);
+    byId("internals").setAttribute("aria-pressed", chosen.internals);
     for (const button of byId("languages").children) {
       const off = chosen.hidden.has(+button.dataset.category);
       button.classList.toggle("off", off);
@@ -71,6 +72,7 @@ async function begin() {
     wanted = facts.threads.map((thread, index) =>
       own === "all" || (own[0] === "p" ? thread.process === number : index === number));
     tree.weigh(wanted, times.from, times.to);
+    times.leaf = tree.leaf;
     times.draw(wanted);
     find();
     flames.show(tree);
@@ -102,7 +104,8 @@ async function begin() {
     const parts = [];
     if (self[shown] && shown) parts.push(`${percent(self[shown])} by itself`);
     if (tree.file(shown)) parts.push(tree.file(shown));
-    if (!shown) parts.push(times.selected() ? `from ${seconds(times.from * facts.bucket)} to ${seconds(times.to * facts.bucket)}` : "click a box to zoom, drag on the time axis to select");
+    if (!shown && !times.whole()) parts.push(`the axis shows ${seconds(times.first * facts.bucket)} to ${seconds(times.last * facts.bucket)} of ${seconds(facts.duration)}: z shows all`);
+    if (!shown) parts.push(times.selected() ? `from ${seconds(times.from * facts.bucket)} to ${seconds(times.to * facts.bucket)}` : "click a box to zoom, drag on the time axis to select, z enlarges it");
     byId("where").textContent = parts.join("  \u00b7  ");
   }
 
@@ -117,7 +120,8 @@ async function begin() {
     const state = new URLSearchParams();
     if (chosen.search) state.set("search", chosen.search);
     if (chosen.byLine) state.set("by", "line");
-    if (chosen.glue) state.set("glue", "shown");
+    if (chosen.glue !== (facts.native === "show")) state.set("glue", chosen.glue ? "shown" : "hidden");
+    if (chosen.internals !== (facts.native !== "hide")) state.set("internals", chosen.internals ? "shown" : "charged");
     if (chosen.hidden.size) state.set("hidden", [...chosen.hidden].join());
     if (chosen.threads !== "all") state.set("threads", chosen.threads);
     if (times.selected()) state.set("time", `${times.from}-${times.to}`);
@@ -129,7 +133,8 @@ async function begin() {
     const state = new URLSearchParams(location.hash.slice(1));
     chosen.search = byId("search").value = state.get("search") ?? "";
     chosen.byLine = state.get("by") === "line";
-    chosen.glue = state.get("glue") === "shown";
+    chosen.glue = (state.get("glue") ?? (facts.native === "show" ? "shown" : "")) === "shown";
+    chosen.internals = (state.get("internals") ?? (facts.native === "hide" ? "" : "shown")) === "shown";
     chosen.hidden = new Set((state.get("hidden") ?? "").split(",").filter(Boolean).map(Number));
     chosen.threads = state.get("threads") ?? "all";
     byId("threads").value = chosen.threads;
@@ -162,6 +167,8 @@ async function begin() {
   const keys = {
     l: () => { chosen.byLine = !chosen.byLine; grow(); },
     g: () => { chosen.glue = !chosen.glue; grow(); },
+    n: () => { chosen.internals = !chosen.internals; grow(); },
+    z: () => { times.enlarge(); describe(-1); },
     "/": () => byId("search").focus(),
     Enter: () => { if (flames.current >= 0) flames.zoom(flames.current); },
     Escape: () => {
@@ -175,16 +182,19 @@ async function begin() {
       else if (times.selected()) {
         times.clear();
         weigh();
-      }
+      } else if (!times.whole()) times.enlarge();
       describe(-1);
     },
   };
   byId("by").onclick = keys.l;
   byId("glue").onclick = keys.g;
+  byId("internals").onclick = keys.n;
+  byId("internals").hidden = data.charged.every((other, node) => other === node);
   byId("reset").onclick = () => {
     chosen.search = byId("search").value = "";
     chosen.hidden.clear();
-    [chosen.byLine, chosen.glue, chosen.threads] = [false, false, "all"];
+    [chosen.byLine, chosen.threads] = [false, "all"];
+    [chosen.glue, chosen.internals] = [facts.native === "show", facts.native !== "hide"];
     byId("threads").value = "all";
     times.clear();
     grow();

@@ -11,7 +11,6 @@ class Tree {
     this.key = new Int32Array(count).fill(-1);
     this.child = new Uint32Array(count);
     this.next = new Uint32Array(count);
-    const last = new Uint32Array(count);
     let size = 1;
     // Children are found by their callers and keys. Nodes come callers first, so the first places to look at lie near
     // the caller's: most are in the processor's caches. Where these are taken, as of a caller of very many, the others
@@ -35,14 +34,33 @@ class Tree {
         found = table[slot] = size++;
         parents[found] = parent;
         known[found] = key;
-        if (last[parent]) this.next[last[parent]] = found;
-        else this.child[parent] = found;
-        last[parent] = found;
       }
       of[node] = found;
     }
     this.size = size;
     this.byLine = options.byLine;
+    // Where the time of each of the recording's nodes is counted: charged to the line that called an interpreter's
+    // internals, or where it was spent.
+    this.leaf = options.internals ? null : data.charged;
+    this.order();
+  }
+
+  // Siblings stand in the order of their weights in the whole recording, as in the other picture: boxes keep their
+  // places when a part of it is chosen.
+  order() {
+    const { data, size } = this, total = new Float64Array(size);
+    for (let i = 0; i < data.node.length; i++) {
+      total[this.of[this.leaf ? this.leaf[data.node[i]] : data.node[i]]] += data.weight[i];
+    }
+    for (let node = size - 1; node > 0; node--) total[this.parent[node]] += total[node];
+    const rank = (node) => data.rank[this.functionOf(node)];
+    const later = (a, b) => total[a] - total[b] || rank(b) - rank(a) || this.key[b] - this.key[a];
+    const nodes = Uint32Array.from({ length: Math.max(0, size - 1) }, (_, index) => index + 1).sort(later);
+    this.child.fill(0);
+    for (const node of nodes) {
+      this.next[node] = this.child[this.parent[node]];
+      this.child[this.parent[node]] = node;
+    }
   }
 
   // For each frame of the recording what it is merged by, or -1: it is hidden.
@@ -64,20 +82,22 @@ class Tree {
     this.total = new Float64Array(size);
     this.x = new Float64Array(size);
     for (let i = 0; i < data.node.length; i++) {
-      if (data.time[i] >= from && data.time[i] <= to && wanted[data.thread[i]]) {
-        this.self[this.of[data.node[i]]] += data.weight[i];
-      }
+      if (!wanted[data.thread[i]]) continue;
+      const [began, ended] = spanOf(data, i);
+      const part = (Math.min(ended, to) - Math.max(began, from)) / (ended - began);
+      const node = this.leaf ? this.leaf[data.node[i]] : data.node[i];
+      if (part > 0) this.self[this.of[node]] += data.weight[i] * part;
     }
     // A node's number is greater than its caller's.
     for (let node = size - 1; node >= 0; node--) {
       this.total[node] += this.self[node];
       if (node > 0) this.total[this.parent[node]] += this.total[node];
     }
-    const used = new Float64Array(size);
-    for (let node = 1; node < size; node++) {
-      const parent = this.parent[node];
-      this.x[node] = this.x[parent] + used[parent];
-      used[parent] += this.total[node];
+    for (let node = 0; node < size; node++) {
+      for (let child = this.child[node], x = this.x[node]; child; child = this.next[child]) {
+        this.x[child] = x;
+        x += this.total[child];
+      }
     }
   }
 

@@ -1,6 +1,8 @@
 //! All stacks as one tree, callers first; the frame with most weight is the first of its caller's.
 
+use crate::charge::without_internals;
 use crate::stacks::Profile;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::Hash;
 
@@ -17,6 +19,8 @@ pub struct Tree {
     pub nodes: Vec<Node>,
     /// The node of the innermost frame of each stack of the profile.
     pub of_stack: Vec<u32>,
+    /// For each node, that to which its time is charged if an interpreter's internals are not shown; itself mostly.
+    pub charged: Vec<u32>,
 }
 
 /// Values with numbers, in the order in which they come first.
@@ -50,10 +54,15 @@ impl Tree {
         nodes.list.push((0, u32::MAX));
         let mut weights = vec![0u64];
         let mut leaves = Vec::with_capacity(profile.stacks.len());
+        let mut charged_leaves = Vec::new();
         for stack in &profile.stacks {
-            let mut node = 0;
-            for frame in stack.lines.iter().rev().filter_map(|line| frames.get(*line as usize)) {
-                node = nodes.of((node, *frame));
+            let mut leaf = |lines: &[u32]| {
+                let frames = lines.iter().rev().filter_map(|line| frames.get(*line as usize));
+                frames.fold(0, |node, frame| nodes.of((node, *frame)))
+            };
+            let node = leaf(&stack.lines);
+            if let Cow::Owned(lines) = without_internals(profile, &stack.lines) {
+                charged_leaves.push((node, leaf(&lines)));
             }
             weights.resize(nodes.list.len(), 0);
             weights[node as usize] += stack.weight;
@@ -81,6 +90,10 @@ impl Tree {
             inner.sort_by_key(|child| (weights[*child as usize], std::cmp::Reverse(*child)));
             open.extend(inner.into_iter().map(|child| (child, depth + 1)));
         }
-        Tree { nodes: order, of_stack: leaves.into_iter().map(|leaf| place[leaf as usize]).collect() }
+        let mut charged: Vec<u32> = (0..order.len() as u32).collect();
+        for (leaf, other) in charged_leaves {
+            charged[place[leaf as usize] as usize] = place[other as usize];
+        }
+        Tree { nodes: order, charged, of_stack: leaves.into_iter().map(|leaf| place[leaf as usize]).collect() }
     }
 }

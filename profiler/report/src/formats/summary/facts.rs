@@ -1,13 +1,13 @@
-//! The head of the summary: rate, CPU time, stacks, losses, notes.
+//! The head of the summary: CPU time, stacks, losses; and its end: rate, locks, threads, notes.
 
 use super::samples::render as stacks;
 use super::{counted, locks, percent, waits, Style};
-use crate::formats::is_wall;
+use crate::formats::{is_wall, threads};
 use crate::stacks::Profile;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use uunwind_core::frame::{frames, Frame};
-use uunwind_recording::{Counters, EndCause, Recording, FROM_OUTSIDE, NOT_RECORDED};
+use uunwind_recording::{Counters, EndCause, Recording, Thread, FROM_OUTSIDE, NOT_RECORDED};
 use uunwind_ring::layout::BLOCKS;
 use uunwind_ring::record::SampleKind;
 use uunwind_ring::{FLAG_AWAITING, FLAG_EVENTS, FLAG_KERNEL, FLAG_NO_REPLAY, FLAG_USER_MODE};
@@ -19,28 +19,29 @@ const COVERED: f64 = 0.8;
 /// Number of periods below which the part that is in no sample is not explained.
 const PERIODS_MISSED: f64 = 10.0;
 
-pub fn render(recording: &Recording, profile: &Profile, unusable: &[(u32, String)], style: Style) -> String {
-    let mut out = String::new();
-    let _ = writeln!(
-        out,
-        "{}",
-        style.heading(&format!(
-            "{} profile of {}",
-            if is_wall(recording) { "Wall-clock" } else { "CPU" },
-            crate::formats::command(recording)
-        ))
-    );
+/// The head of the summary: what was recorded, and how far the rest can be trusted.
+pub fn head(recording: &Recording, profile: &Profile, style: Style) -> String {
+    let kind = if is_wall(recording) { "Wall-clock" } else { "CPU" };
+    let title = crate::formats::title(recording, style.width.saturating_sub(kind.len() + 12));
+    let mut out = format!("{}\n", style.heading(&format!("{kind} profile of {title}")));
     for warning in &recording.warnings {
         let _ = writeln!(out, "  {}", style.alert(&format!("warning: {}", crate::formats::printable(warning))));
     }
-    rate_and_time(recording, &mut out);
+    time(recording, &mut out);
     if is_wall(recording) {
         out.push_str(&waits::split(recording, profile, style));
     }
-    stacks(recording, profile, &mut out);
+    stacks(recording, profile, style, &mut out);
+    losses(recording, style, &mut out);
+    out
+}
+
+/// The end of the summary: how it was recorded, and what is known besides.
+pub fn rest(recording: &Recording, profile: &Profile, unusable: &[(u32, String)], style: Style) -> String {
+    let mut out = String::new();
+    rate(recording, &mut out);
     locks::render(recording, profile, &mut out);
     awaiting(recording, &mut out);
-    losses(recording, style, &mut out);
     processes(recording, style, &mut out);
     for note in &recording.notes {
         let _ = writeln!(out, "  note       {}", crate::formats::printable(note));
@@ -55,22 +56,28 @@ fn chance(used: f64, period: f64) -> f64 {
     4.0 * (used * period).sqrt()
 }
 
-fn rate_and_time(recording: &Recording, out: &mut String) {
-    let settings = &recording.settings;
+/// CPU time that the program used, in seconds; `None`: not available.
+fn used(recording: &Recording) -> Option<f64> {
+    recording.end.as_ref().map(|end| end.cpu_used as f64 / 1e9).filter(|used| *used > 0.0)
+}
+
+/// Samples that stand for time, and their weight in periods.
+fn timed(recording: &Recording) -> (u64, u64) {
     // A sample that a thread requested stands for no CPU time.
     let timed = recording.samples.iter().filter(|s| s.kind == SampleKind::Timer.number());
     let (samples, weight) = timed.fold((0u64, 0u64), |(n, w), s| (n + 1, w.saturating_add(u64::from(s.weight.max(1)))));
-    let (samples, weight) = (samples + recording.left_out.timed.0, weight.saturating_add(recording.left_out.timed.1));
-    let sampled = weight.saturating_add(recording.periods_of_starts()) as f64 / f64::from(settings.rate.max(1));
-    let used = recording.end.as_ref().map(|e| e.cpu_used as f64 / 1e9).filter(|used| *used > 0.0);
+    (samples + recording.left_out.timed.0, weight.saturating_add(recording.left_out.timed.1))
+}
+
+fn rate(recording: &Recording, out: &mut String) {
+    let settings = &recording.settings;
     if is_wall(recording) {
         let _ = writeln!(out, "  rate       {} Hz asked, of each thread's time", settings.rate);
-        let used = used.map_or_else(|| "not available".to_owned(), |used| format!("{used:.2} s used"));
-        let _ = writeln!(out, "  CPU time   {used}");
         return duration(recording, out);
     }
-    let obtained =
-        used.map_or_else(String::new, |used| format!(", {:.1} samples per CPU second obtained", samples as f64 / used));
+    let (samples, _) = timed(recording);
+    let obtained = used(recording)
+        .map_or_else(String::new, |used| format!(", {:.1} samples per CPU second obtained", samples as f64 / used));
     let above_tick = settings.kernel_hz != 0 && settings.rate > settings.kernel_hz;
     let tick = if settings.flags & FLAG_EVENTS != 0 {
         let stacks = match settings.flags & (FLAG_KERNEL | FLAG_USER_MODE) {
@@ -85,7 +92,19 @@ fn rate_and_time(recording: &Recording, out: &mut String) {
         String::new()
     };
     let _ = writeln!(out, "  rate       {} Hz asked{obtained}{tick}", settings.rate);
-    let period = 1.0 / f64::from(settings.rate.max(1));
+    duration(recording, out);
+}
+
+fn time(recording: &Recording, out: &mut String) {
+    let used = used(recording);
+    if is_wall(recording) {
+        let used = used.map_or_else(|| "not available".to_owned(), |used| format!("{used:.2} s used"));
+        let _ = writeln!(out, "  CPU time   {used}");
+        return;
+    }
+    let (_, weight) = timed(recording);
+    let rate = f64::from(recording.settings.rate.max(1));
+    let (sampled, period) = (weight.saturating_add(recording.periods_of_starts()) as f64 / rate, 1.0 / rate);
     let of_used = match used {
         None => ", CPU time used is not available".to_owned(),
         // The kernel adds a child's time to its parent's when it is waited for. Without a wait the share would mean
@@ -100,7 +119,6 @@ fn rate_and_time(recording: &Recording, out: &mut String) {
     if used.is_some_and(|used| sampled < used * COVERED && used - sampled > PERIODS_MISSED * period) {
         let _ = writeln!(out, "             the rest: {}", missing(recording).join("; "));
     }
-    duration(recording, out);
 }
 
 fn duration(recording: &Recording, out: &mut String) {
@@ -135,7 +153,7 @@ fn missing(recording: &Recording) -> Vec<String> {
         recording.end.as_ref().map_or(0, |end| end.threads_without_block.saturating_add(end.processes_without_block));
     let unsampled = refused.saturating_add(roomless);
     if unsampled > 0 {
-        reasons.push(format!("{} that could not be sampled, see below", threads(unsampled)));
+        reasons.push(format!("{} that could not be sampled, see below", counted_threads(unsampled)));
     }
     let before = recording.counters.iter().fold(0u64, |sum, (_, c)| sum.saturating_add(c.cpu_before));
     if before >= 1_000_000_000 / u64::from(recording.settings.rate.max(1)) {
@@ -148,7 +166,7 @@ fn missing(recording: &Recording) -> Vec<String> {
     if unmet > 0 {
         reasons.push(format!(
             "{} that met no tick of the kernel's timer, most of them because they lived shorter than one",
-            threads(unmet)
+            counted_threads(unmet)
         ));
     }
     if recording.notes.iter().any(|note| note.starts_with(FROM_OUTSIDE)) {
@@ -164,7 +182,7 @@ fn missing(recording: &Recording) -> Vec<String> {
     reasons
 }
 
-fn threads(count: u64) -> String {
+fn counted_threads(count: u64) -> String {
     format!("{count} {}", if count == 1 { "thread" } else { "threads" })
 }
 
@@ -240,15 +258,24 @@ fn losses(recording: &Recording, style: Style, out: &mut String) {
 }
 
 fn processes(recording: &Recording, style: Style, out: &mut String) {
-    let sampled: BTreeSet<u32> = recording.samples.iter().map(|s| s.thread).collect();
+    // By their ids: a process that becomes another program is seen anew, and so is its thread.
+    let id = |thread: &Thread| (threads::pid(recording, thread.process), thread.tid);
+    let by_index = |index: u32| recording.threads.get(index as usize).map(id);
+    let seen: BTreeSet<(u32, u32)> = recording.threads.iter().map(id).collect();
+    let sampled: BTreeSet<(u32, u32)> = recording.samples.iter().filter_map(|s| by_index(s.thread)).collect();
     let pids: BTreeSet<u32> = recording.processes.iter().map(|p| p.pid).collect();
-    let _ = writeln!(
-        out,
-        "  threads    {} sampled of {} seen, in {}",
-        sampled.len(),
-        recording.threads.len(),
-        counted(pids.len(), "process", "processes")
-    );
+    let of_processes: BTreeSet<u32> = seen.iter().map(|(pid, _)| *pid).collect();
+    let (count, sampled) = (pids.len(), sampled.len());
+    let _ = match (seen.len(), count) {
+        (1, 1) if sampled == 1 && !style.verbose => Ok(()),
+        (threads, processes @ 2..) if threads == of_processes.len() => {
+            writeln!(out, "  processes  {processes}, of one thread each; {sampled} of them sampled")
+        }
+        (threads, _) => {
+            let processes = counted(count, "process", "processes");
+            writeln!(out, "  threads    {sampled} sampled of {threads} seen, in {processes}")
+        }
+    };
     if !style.verbose {
         return;
     }

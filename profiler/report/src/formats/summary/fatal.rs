@@ -1,6 +1,7 @@
 //! The stacks of threads by which a signal ended their process.
 
 use super::Style;
+use crate::paths;
 use crate::stacks::{Kind, Profile};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -14,9 +15,10 @@ const OUTER: usize = 6;
 
 // Writing to a String cannot fail, so the results of `writeln!` below are dropped.
 
-/// One block for each process, empty if there is none. Threads that crashed a moment later are left out.
-pub fn render(recording: &Recording, profile: &Profile, style: Style) -> String {
-    let mut out = String::new();
+/// One block for each process. Threads that crashed a moment later are left out.
+pub fn render(recording: &Recording, profile: &Profile, style: Style) -> Vec<String> {
+    let mut blocks = Vec::new();
+    let lines_said = paths::shortened(recording, &profile.lines);
     let mut seen = BTreeSet::new();
     let mut omitted = 0;
     for (sample, lines) in recording.fatal.iter().zip(&profile.fatal) {
@@ -36,7 +38,7 @@ pub fn render(recording: &Recording, profile: &Profile, style: Style) -> String 
         };
         let name = crate::formats::printable(&thread.name);
         let said = format!("{of} ({name}) ended by {}, in", signal_name(sample.weight));
-        let _ = writeln!(out, "\n{}", style.heading(&said));
+        let mut out = format!("{}\n", style.heading(&said));
         for (index, line) in lines.iter().enumerate() {
             if lines.len() > INNER + OUTER && index == INNER {
                 let _ = writeln!(out, "  … {} more", lines.len() - INNER - OUTER);
@@ -44,7 +46,7 @@ pub fn render(recording: &Recording, profile: &Profile, style: Style) -> String 
             if lines.len() > INNER + OUTER && (INNER..lines.len() - OUTER).contains(&index) {
                 continue;
             }
-            let Some(line) = profile.lines.get(*line as usize) else { continue };
+            let Some(line) = lines_said.get(*line as usize) else { continue };
             let at = match (line.kind, line.line) {
                 (Kind::Native | Kind::Inlined, 1..) if !line.file.is_empty() => {
                     format!("{} ({}:{})", line.function, line.file, line.line)
@@ -53,9 +55,10 @@ pub fn render(recording: &Recording, profile: &Profile, style: Style) -> String 
             };
             let _ = writeln!(out, "  {}", style.name(&at, 2));
         }
+        blocks.push(out);
     }
     if omitted > 0 {
-        let _ = writeln!(out, "\n{} more were ended by signals", super::counted(omitted, "process", "processes"));
+        blocks.push(format!("{} more were ended by signals\n", super::counted(omitted, "process", "processes")));
     }
-    out
+    blocks
 }

@@ -6,7 +6,7 @@ use crate::formats::is_wall;
 use crate::stacks::Profile;
 use std::collections::HashMap;
 use std::fmt::Write;
-use uunwind_recording::{Lock, Recording, Sample};
+use uunwind_recording::{Lock, Recording, Sample, Start};
 use uunwind_ring::record::{SampleKind, SAMPLE_APART, SAMPLE_FACTS_PENDING, SAMPLE_NO_PLUGINS};
 
 // Writing to a String cannot fail, so the results of `writeln!` below are dropped.
@@ -24,9 +24,8 @@ enum Why {
 }
 
 /// All reasons, with their texts.
-const REASONS: [(Why, &str); 7] = [
+const REASONS: [(Why, &str); 6] = [
     (Why::Unsampled, "threads and processes that ended without a sample"),
-    (Why::OtherProcess, "processes without an interpreter"),
     (Why::Early, "samples before their process ran an interpreter"),
     (Why::Pending, "samples before the interpreter's file was analysed"),
     (Why::Kernel, "samples that the kernel took"),
@@ -64,18 +63,30 @@ pub fn render(recording: &Recording, profile: &Profile, out: &mut String) {
         }
     };
     let of = |why: Why| REASONS.iter().position(|(reason, _)| *reason == why).unwrap_or(0);
+    // A process without an interpreter has no such lock: nothing about it is unknown.
+    let mut others = false;
     for sample in of_shown(recording, profile).filter(|sample| only_requested || is_timed(sample)) {
         let weight = u64::from(sample.weight.max(1));
+        let why = why(recording, sample, &firsts);
+        if why == Some(Why::OtherProcess) {
+            others = true;
+            continue;
+        }
         add(weights.get_mut(sample.lock() as usize), weight);
-        if sample.lock() == Lock::Unknown {
-            add(reasons.get_mut(of(why(recording, sample, &firsts))), weight);
+        if let Some(why) = why {
+            add(reasons.get_mut(of(why)), weight);
         }
     }
     if weights[1..].iter().all(|weight| *weight == 0) {
         return;
     }
     if !only_requested {
-        let starts = recording.periods_of_starts();
+        let process = |thread: u32| recording.threads.get(thread as usize).map(|thread| thread.process);
+        let has_one = |thread: u32| process(thread).is_some_and(|process| firsts.contains_key(&process));
+        let (starts, of_others): (Vec<&Start>, Vec<&Start>) =
+            recording.starts.iter().partition(|start| has_one(start.thread));
+        others |= !of_others.is_empty();
+        let starts = starts.iter().fold(0u64, |sum, start| sum.saturating_add(u64::from(start.weight)));
         add(weights.get_mut(Lock::Unknown as usize), starts);
         add(reasons.get_mut(of(Why::Unsampled)), starts);
     }
@@ -86,9 +97,10 @@ pub fn render(recording: &Recording, profile: &Profile, out: &mut String) {
         true => ("threads' time", ""),
         false => ("CPU time", ". Waiting takes little CPU time"),
     };
+    let of = if others { " of processes with an interpreter" } else { "" };
     let _ = writeln!(
         out,
-        "  GIL        held in {held:.1} % of the {time}, waited for in {waiting:.1} %, neither in {none:.1} %{little}"
+        "  GIL        held in {held:.1} % of the {time}{of}, waited for in {waiting:.1} %, neither in {none:.1} %{little}"
     );
     let named: Vec<_> = reasons.iter().zip(REASONS).filter(|(weight, _)| **weight > 0).collect();
     let text: Vec<String> = match named[..] {
@@ -111,18 +123,22 @@ fn firsts(recording: &Recording) -> HashMap<u32, u64> {
     firsts
 }
 
-fn why(recording: &Recording, sample: &Sample, firsts: &HashMap<u32, u64>) -> Why {
+/// Why a sample does not say it; `None`: it does.
+fn why(recording: &Recording, sample: &Sample, firsts: &HashMap<u32, u64>) -> Option<Why> {
+    if sample.lock() != Lock::Unknown {
+        return None;
+    }
     let process = recording.threads.get(sample.thread as usize).map(|thread| thread.process);
-    for (flag, why) in
+    let first = process.and_then(|process| firsts.get(&process));
+    let flagged =
         [(SAMPLE_APART, Why::Kernel), (SAMPLE_NO_PLUGINS, Why::NoPlugins), (SAMPLE_FACTS_PENDING, Why::Pending)]
-    {
-        if sample.flags & flag != 0 {
-            return why;
-        }
-    }
-    match process.and_then(|process| firsts.get(&process)) {
-        None => Why::OtherProcess,
-        Some(first) if sample.time < *first => Why::Early,
-        Some(_) => Why::Unreadable,
-    }
+            .into_iter()
+            .find(|(flag, _)| sample.flags & flag != 0)
+            .map(|(_, why)| why);
+    Some(match (first, flagged) {
+        (None, _) => Why::OtherProcess,
+        (_, Some(why)) => why,
+        (Some(first), None) if sample.time < *first => Why::Early,
+        (Some(_), None) => Why::Unreadable,
+    })
 }

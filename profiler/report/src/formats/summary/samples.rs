@@ -1,6 +1,6 @@
 //! The part of the summary's head about the samples: whole stacks, and what is missing or in doubt.
 
-use super::percent;
+use super::{percent, Style};
 use crate::hide::is_own;
 use crate::resolve::{is_complete, stop_text};
 use crate::stacks::{Profile, IN_HANDLER};
@@ -19,7 +19,7 @@ pub fn of_shown<'r>(recording: &'r Recording, profile: &'r Profile) -> impl Iter
 }
 
 /// How many stacks are whole, and what is missing or in doubt in the others.
-pub fn render(recording: &Recording, profile: &Profile, out: &mut String) {
+pub fn render(recording: &Recording, profile: &Profile, style: Style, out: &mut String) {
     let (mut total, mut complete, mut by_fp, mut doubtful, mut unknown) = (0u64, 0u64, 0u64, 0u64, 0u64);
     let mut failed: BTreeMap<String, u64> = BTreeMap::new();
     let mut own = Vec::new();
@@ -65,7 +65,8 @@ pub fn render(recording: &Recording, profile: &Profile, out: &mut String) {
         (SAMPLE_NO_PLUGINS, "walked without plugins (SEGV blocked, or a small signal stack)"),
     ] {
         let count = of_shown(recording, profile).filter(|s| s.flags & bit != 0).count();
-        if count > 0 {
+        // Of those with facts pending, the line before has the number: they are few, at the start, with nothing to do.
+        if count > 0 && (style.verbose || bit != SAMPLE_FACTS_PENDING) {
             let _ = writeln!(out, "             {count:>8} {text}");
         }
     }

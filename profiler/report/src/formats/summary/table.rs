@@ -1,28 +1,32 @@
 //! The lines and functions with most time: lines of interpreted languages first, where the program is made of them,
-//! then functions by themselves and with what they call.
+//! then functions by themselves and, in a verbose summary, with what they call.
 
 use super::{percent, Style};
-use crate::formats::threads;
-use crate::stacks::{Kind, Profile};
+use crate::stacks::{Kind, Line, Profile, Stack};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use uunwind_recording::Recording;
 use uunwind_ring::record::SampleKind;
 
-/// Rows of each table.
-const ROWS: usize = 15;
+/// Rows of each table, and of a verbose summary's.
+const FEW: usize = 5;
+pub(super) const ROWS: usize = 15;
 /// Columns used beside the name.
 const USED: usize = 32;
-/// Lines of a function that are shown below it, at most; and the share of all time, in percent, from which on one is.
-const LINES: usize = 3;
+/// Lines of a function that are shown below it, at most, and in a verbose summary; and the share of all time, in
+/// percent, from which on one is.
+const LINES: usize = 2;
+const MORE_LINES: usize = 3;
 const LINE: f64 = 5.0;
 /// Share of the time from which on a language has a table of its own, in percent.
 const LANGUAGE: f64 = 20.0;
+/// Share of the time from which on a function of a language's native code is worth a table, in percent.
+const NATIVE: f64 = 10.0;
 
 /// Weight and number of samples; compared by weight first.
-type Amount = (u64, u64);
+pub(super) type Amount = (u64, u64);
 
-fn add(amount: &mut Amount, (weight, samples): Amount) {
+pub(super) fn add(amount: &mut Amount, (weight, samples): Amount) {
     *amount = (amount.0 + weight, amount.1 + samples);
 }
 
@@ -47,29 +51,25 @@ struct Cost {
 
 /// A row of a table, and the rows below it.
 #[derive(Default)]
-struct Row {
-    name: String,
-    amount: Amount,
-    lines: Vec<(String, Amount)>,
+pub(super) struct Row {
+    pub(super) name: String,
+    pub(super) amount: Amount,
+    pub(super) lines: Vec<(String, Amount)>,
 }
 
-pub fn render(recording: &Recording, profile: &Profile, style: Style) -> String {
-    let printer = Printer {
-        profile,
-        style,
-        all: profile.stacks.iter().map(|stack| stack.weight).sum(),
-        rate: f64::from(recording.settings.rate.max(1)),
-        has_times: !recording.samples.iter().any(|sample| sample.kind == SampleKind::Explicit.number()),
-    };
-    let mut tables = languages(profile, &printer);
-    tables.extend(functions(profile, &printer));
-    tables.extend(parts(recording, profile, &printer));
-    tables.join("\n")
+/// The tables of languages and of functions, in this order.
+pub fn render(profile: &Profile, printer: &Printer<'_>) -> Vec<String> {
+    let mut tables = languages(profile, printer);
+    let has_language = !tables.is_empty();
+    tables.extend(functions(profile, printer, has_language));
+    tables
 }
 
 /// Prints rows of these.
-struct Printer<'a> {
+pub(super) struct Printer<'a> {
     profile: &'a Profile,
+    /// The profile's, with paths as people say them.
+    lines: &'a [Line],
     style: Style,
     all: u64,
     rate: f64,
@@ -77,19 +77,32 @@ struct Printer<'a> {
     has_times: bool,
 }
 
-impl Printer<'_> {
-    fn table(&self, title: &str, mut rows: Vec<Row>) -> String {
+impl<'a> Printer<'a> {
+    pub(super) fn new(recording: &Recording, profile: &'a Profile, lines: &'a [Line], style: Style) -> Printer<'a> {
+        Printer {
+            profile,
+            lines,
+            style,
+            all: profile.stacks.iter().fold(0u64, |sum, stack| sum.saturating_add(stack.weight)),
+            rate: f64::from(recording.settings.rate.max(1)),
+            has_times: !recording.samples.iter().any(|sample| sample.kind == SampleKind::Explicit.number()),
+        }
+    }
+
+    pub(super) fn table(&self, title: &str, mut rows: Vec<Row>) -> String {
         rows.retain(|row| row.amount != (0, 0));
         rows.sort_by(|a, b| b.amount.cmp(&a.amount).then_with(|| a.name.cmp(&b.name)));
+        rows.truncate(if self.style.verbose { ROWS } else { FEW });
         let column = if self.has_times { "     time" } else { "" };
         let mut out = format!("{}\n    share{column}  samples\n", self.style.heading(title));
-        for row in rows.iter().take(ROWS) {
+        let names: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
+        for (row, name) in rows.iter().zip(self.style.names(&names, USED)) {
             let below = row.lines.iter().map(|(name, amount)| (format!("  {name}"), *amount));
-            for (name, (weight, samples)) in std::iter::once((row.name.clone(), row.amount)).chain(below) {
+            for (name, (weight, samples)) in std::iter::once((name, row.amount)).chain(below) {
                 let share = percent(weight, self.all);
                 let time = if self.has_times { format!(" {:>7.2}s", weight as f64 / self.rate) } else { String::new() };
                 // Writing to a String cannot fail.
-                let _ = writeln!(out, "  {share:>5.1} %{time} {samples:>8}  {}", self.style.name(&name, USED));
+                let _ = writeln!(out, "  {share:>5.1} %{time} {samples:>8}  {name}");
             }
         }
         out
@@ -97,7 +110,7 @@ impl Printer<'_> {
 
     /// A line of code with its function.
     fn place(&self, line: u32) -> String {
-        let line = self.profile.lines.get(line as usize);
+        let line = self.lines.get(line as usize);
         line.map_or_else(String::new, |line| match (line.file.is_empty(), line.line) {
             (true, _) => line.function.clone(),
             (false, 0) => format!("{} ({})", line.function, line.file),
@@ -122,87 +135,24 @@ impl Printer<'_> {
         if parts.len() == 1 {
             return Row { name: self.place(*first), amount, lines: Vec::new() };
         }
-        let name =
-            self.profile.lines.get(*first as usize).map_or_else(String::new, |line| match line.file.is_empty() {
-                true => line.function.clone(),
-                false => format!("{} ({})", line.function, line.file),
-            });
+        let name = self.lines.get(*first as usize).map_or_else(String::new, |line| match line.file.is_empty() {
+            true => line.function.clone(),
+            false => format!("{} ({})", line.function, line.file),
+        });
         let is_large = |part: &Amount| percent(part.0, self.all) >= LINE;
-        let lines = parts.iter().filter(|((_, line), (_, part))| line != "0" && is_large(part)).take(LINES);
+        let lines = parts.iter().filter(|((_, line), (_, part))| line != "0" && is_large(part));
+        let lines = lines.take(if self.style.verbose { MORE_LINES } else { LINES });
         Row { name, amount, lines: lines.map(|((_, line), (_, part))| (format!("line {line}"), *part)).collect() }
     }
-}
-
-/// A part of the whole, of one name: indices of threads or processes in the recording, and their cost.
-type Part = (HashSet<u32>, Amount);
-type Parts = HashMap<String, Part>;
-
-/// Merges those whose names differ only in numbers, such as a server's threads of a request each.
-fn without_numbers(parts: Parts) -> Parts {
-    let mut alike: HashMap<String, Vec<(String, Part)>> = HashMap::new();
-    for (name, part) in parts {
-        let mut pattern = String::with_capacity(name.len());
-        for c in name.chars() {
-            match c.is_ascii_digit() {
-                true if pattern.ends_with('*') => {}
-                true => pattern.push('*'),
-                false => pattern.push(c),
-            }
-        }
-        alike.entry(pattern).or_default().push((name, part));
-    }
-    let merged = |(pattern, mut parts): (String, Vec<(String, Part)>)| match parts.pop() {
-        Some(only) if parts.is_empty() => only,
-        last => {
-            let mut sum = Part::default();
-            for (_, (indices, amount)) in parts.into_iter().chain(last) {
-                sum.0.extend(indices);
-                add(&mut sum.1, amount);
-            }
-            (pattern, sum)
-        }
-    };
-    alike.into_iter().map(merged).collect()
-}
-
-/// Processes by their command lines, and threads by their names, where there are several.
-fn parts(recording: &Recording, profile: &Profile, printer: &Printer<'_>) -> Vec<String> {
-    let mut of_thread: HashMap<u32, Amount> = HashMap::new();
-    for stack in &profile.stacks {
-        add(of_thread.entry(stack.thread).or_default(), (stack.weight, stack.samples));
-    }
-    let (mut processes, mut threads) = (Parts::new(), Parts::new());
-    for (index, amount) in of_thread {
-        let Some(thread) = recording.threads.get(index as usize) else { continue };
-        let program = threads::program(recording, thread.process);
-        let name = if thread.name.is_empty() { "?" } else { &thread.name };
-        for (parts, name, index) in [(&mut processes, program, thread.process), (&mut threads, name.to_owned(), index)]
-        {
-            let part = parts.entry(name).or_default();
-            part.0.insert(index);
-            add(&mut part.1, amount);
-        }
-    }
-    if threads.len() > ROWS {
-        threads = without_numbers(threads);
-    }
-    let tables = [("process", "processes", processes), ("thread", "threads", threads)];
-    let several = tables.into_iter().filter(|(.., parts)| parts.len() > 1);
-    let table = several.map(|(one, many, parts)| {
-        let row = |(name, (indices, amount)): (String, Part)| {
-            let name = if indices.len() == 1 { name } else { format!("{name} ({} {many})", indices.len()) };
-            Row { name, amount, ..Row::default() }
-        };
-        printer.table(&format!("Time by {one}"), parts.into_iter().map(row).collect())
-    });
-    table.collect()
 }
 
 /// For each language that much of the program is written in: its lines, with the native code that they call.
 fn languages(profile: &Profile, printer: &Printer<'_>) -> Vec<String> {
     let mut languages: HashMap<&str, (u64, HashMap<u32, Amount>)> = HashMap::new();
     let mut met = HashSet::new();
-    for stack in &profile.stacks {
+    // What threads wait in has a table of its own.
+    let is_shown = |stack: &&Stack| printer.style.verbose || !profile.waits(stack);
+    for stack in profile.stacks.iter().filter(is_shown) {
         met.clear();
         for index in &stack.lines {
             let Some(line) = profile.lines.get(*index as usize).filter(|line| line.kind == Kind::Semantic) else {
@@ -231,9 +181,10 @@ fn languages(profile: &Profile, printer: &Printer<'_>) -> Vec<String> {
     shown.into_iter().map(table).collect()
 }
 
-/// Functions of all languages by themselves, and with what they call. Functions that do nothing but call one other are
-/// left out of the second table.
-fn functions(profile: &Profile, printer: &Printer<'_>) -> Vec<String> {
+/// Functions of all languages by themselves and, in a verbose summary, with what they call. Functions that do nothing
+/// but call one other are left out of the second table. Of a program in a language with a table of its own, the first
+/// is there if a native function has much of the time.
+fn functions(profile: &Profile, printer: &Printer<'_>, has_language: bool) -> Vec<String> {
     let mut known: HashMap<String, u32> = HashMap::new();
     let of_line = profile.lines.iter().map(|line| {
         let next = known.len() as u32;
@@ -288,14 +239,25 @@ fn functions(profile: &Profile, printer: &Printer<'_>) -> Vec<String> {
     };
     // Of code that calls only, a line is what people look for.
     let is_wanted = |cost: &&Cost| profile.by_line && is_scripted(profile, cost) || !passes_on(cost);
-    let own_rows = costs.iter().filter(|cost| cost.own.0 > 0);
-    let own_rows = own_rows.map(|cost| printer.function(cost, cost.own, &own)).collect();
-    let total_rows = costs.iter().filter(is_wanted);
-    let total_rows = total_rows.map(|cost| printer.function(cost, cost.total, &total)).collect();
-    vec![
-        printer.table("Hottest functions by themselves", own_rows),
-        printer.table("Hottest functions with what they call", total_rows),
-    ]
+    let is_code = |kind: Kind| !matches!(kind, Kind::Waiting | Kind::Marker);
+    let is_native = |kind: Kind| is_code(kind) && !kind.is_semantic();
+    let is_of = |cost: &Cost, is_so: &dyn Fn(Kind) -> bool| {
+        let first = cost.lines.first().and_then(|line| profile.lines.get(*line as usize));
+        first.is_some_and(|line| is_so(line.kind))
+    };
+    let is_much = |cost: &Cost| percent(cost.own.0, printer.all) >= NATIVE && is_of(cost, &is_native);
+    let verbose = printer.style.verbose;
+    let mut tables = Vec::new();
+    if verbose || !has_language || costs.iter().any(is_much) {
+        let rows = costs.iter().filter(|cost| cost.own.0 > 0 && (verbose || is_of(cost, &is_code)));
+        let rows = rows.map(|cost| printer.function(cost, cost.own, &own));
+        tables.push(printer.table("Hottest functions by themselves", rows.collect()));
+    }
+    if verbose {
+        let rows = costs.iter().filter(is_wanted).map(|cost| printer.function(cost, cost.total, &total));
+        tables.push(printer.table("Hottest functions with what they call", rows.collect()));
+    }
+    tables
 }
 
 /// Whether a function is of an interpreted language.
@@ -306,9 +268,15 @@ fn is_scripted(profile: &Profile, cost: &Cost) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::PLAIN;
     use super::*;
-    use crate::stacks::{Line, Stack};
-    use uunwind_recording::{Process, Sample, Thread};
+    use uunwind_recording::Sample;
+
+    const VERBOSE: Style = Style { verbose: true, ..PLAIN };
+
+    fn render(recording: &Recording, profile: &Profile, style: Style) -> String {
+        super::render(profile, &Printer::new(recording, profile, &profile.lines, style)).join("\n")
+    }
 
     fn line(function: &str, file: &str, line: u32) -> Line {
         Line { kind: Kind::Native, file: file.to_owned(), line, ..Line::marker(function.to_owned()) }
@@ -326,7 +294,7 @@ mod tests {
         let mut recording = Recording::default();
         recording.settings.rate = 100;
         let profile = Profile { lines, stacks, ..Profile::default() };
-        render(&recording, &profile, Style { colour: false, width: 100, verbose: false })
+        render(&recording, &profile, VERBOSE)
     }
 
     #[test]
@@ -385,49 +353,9 @@ mod tests {
         recording.settings.rate = 100;
         let stacks = vec![stack(&[3, 0], 40), stack(&[4, 1], 35), stack(&[4, 2], 8)];
         let profile = Profile { lines, stacks, by_line: true, ..Profile::default() };
-        let text = render(&recording, &profile, super::super::PLAIN);
+        let text = render(&recording, &profile, VERBOSE);
         let totals = text.rsplit("\n\n").next().expect("a table");
         assert!(totals.contains("   48.2 %    0.40s        1  <module>:36 (/app.toy:36)\n"), "{totals}");
-    }
-
-    #[test]
-    fn processes_have_their_command_lines() {
-        let words = |text: &str| text.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
-        let process = |text| Process { exe: b"/usr/lib/cc1".to_vec(), command: words(text), ..Process::default() };
-        let thread = |process| Thread { process, tid: 7 + process, name: "cc1".to_owned() };
-        let recording = Recording {
-            processes: vec![process("/usr/lib/cc1 a.c"), process("/usr/lib/cc1 b.c"), process("/usr/lib/cc1 b.c")],
-            threads: (0..3).map(thread).collect(),
-            ..Recording::default()
-        };
-        let stack = |thread, weight| Stack { thread, ..stack(&[0], weight) };
-        let stacks = vec![stack(0, 50), stack(1, 25), stack(2, 25)];
-        let profile = Profile { lines: vec![line("work", "", 0)], stacks, ..Profile::default() };
-        let text = render(&recording, &profile, super::super::PLAIN);
-        let table = text.split_once("Time by process\n").expect("a table").1;
-        assert!(table.contains("50.0 %") && table.contains("2  cc1 b.c (2 processes)"), "{text}");
-        assert!(table.contains("1  cc1 a.c\n") && !text.contains("Time by thread"), "{text}");
-    }
-
-    #[test]
-    fn many_threads_whose_names_differ_in_numbers_are_one_row() {
-        let table = |count: u32| {
-            let thread = |n| Thread { process: 0, tid: 7 + n, name: format!("Thread-{n} (answer)") };
-            let mut threads: Vec<Thread> = (0..count).map(thread).collect();
-            threads.push(Thread { process: 0, tid: 6, name: "main2".to_owned() });
-            let stacks = (0..=count).map(|thread| Stack { thread, ..stack(&[0], 1) }).collect();
-            let mut recording = Recording { processes: vec![Process::default()], threads, ..Recording::default() };
-            recording.settings.rate = 100;
-            let profile = Profile { lines: vec![line("work", "", 0)], stacks, ..Profile::default() };
-            let text = render(&recording, &profile, super::super::PLAIN);
-            text.split_once("Time by thread\n").expect("a table").1.to_owned()
-        };
-        let many = table(99);
-        assert!(many.contains("  99.0 %    0.99s       99  Thread-* (answer) (99 threads)\n"), "{many}");
-        assert!(many.contains("        1  main2\n"), "{many}");
-        // A few workers are of interest each by itself.
-        let few = table(4);
-        assert!(few.contains("  Thread-0 (answer)\n") && few.contains("  Thread-3 (answer)\n"), "{few}");
     }
 
     #[test]
@@ -436,7 +364,7 @@ mod tests {
         for (kind, has_times) in [(SampleKind::Timer, true), (SampleKind::Explicit, false)] {
             let sample = Sample { thread: 0, stack: 0, time: 0, weight: 1, stop: 1, kind: kind.number(), flags: 0 };
             let recording = Recording { samples: vec![sample], ..Recording::default() };
-            let text = render(&recording, &profile, super::super::PLAIN);
+            let text = render(&recording, &profile, PLAIN);
             assert_eq!(text.contains("   time"), has_times, "{text}");
             assert_eq!(text.contains("s        1  work"), has_times, "{text}");
             assert!(text.contains("  100.0 %") && text.contains("   1  work"), "{text}");
@@ -450,5 +378,30 @@ mod tests {
         let totals = text.rsplit("\n\n").next().expect("a table");
         assert!(!totals.contains("_start") && totals.contains("100.0 %    0.04s        2  main"), "{totals}");
         assert!(totals.contains("work") && totals.contains("rest"), "{totals}");
+    }
+
+    /// A short summary has what its reader looks for first: of a script its lines, of a program its functions.
+    #[test]
+    fn few_rows_are_shown_unless_more_are_asked_for() {
+        let mut lines: Vec<Line> = (0..20).map(|n| line(&format!("f{n}"), "", 0)).collect();
+        lines.extend((0..20).map(|n| scripted("work", n + 1)));
+        let mut recording = Recording::default();
+        recording.settings.rate = 100;
+        let native = (0..20).map(|n| stack(&[n], 1)).collect();
+        let native = Profile { lines: lines.clone(), stacks: native, ..Profile::default() };
+        let by_themselves = "Hottest functions by themselves";
+        let text = render(&recording, &native, PLAIN);
+        assert!(text.starts_with(by_themselves) && text.lines().count() == 2 + 5, "{text}");
+        let text = render(&recording, &native, VERBOSE);
+        assert!(text.contains("Hottest functions with what they call") && text.lines().count() == 2 * 17 + 1, "{text}");
+        // Of a script, native functions are shown that have much of the time.
+        for (heaviest, is_shown) in [(1, false), (30, true)] {
+            let stacks = (0..20).map(|n| stack(&[n, 20 + n], if n == 0 { heaviest } else { 1 })).collect();
+            let scripted = Profile { lines: lines.clone(), stacks, ..Profile::default() };
+            let text = render(&recording, &scripted, PLAIN);
+            assert!(text.starts_with("Hottest lines of Toy"), "{text}");
+            assert_eq!(text.contains(by_themselves), is_shown, "{text}");
+            assert!(render(&recording, &scripted, VERBOSE).contains(by_themselves));
+        }
     }
 }

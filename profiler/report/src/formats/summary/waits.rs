@@ -1,23 +1,25 @@
 //! What a summary says of waiting, where threads that wait were sampled, too.
 
 use super::{percent, Style};
+use crate::paths::{is_library, shortened};
 use crate::stacks::{Kind, Line, Profile, Stack};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use uunwind_recording::{Recording, Wait};
 
-/// Waits that are shown.
-const ROWS: usize = 10;
+/// Waits that are shown, and in a verbose summary.
+const ROWS: usize = 5;
+const VERBOSE_ROWS: usize = 10;
 /// Callers of a wait that are shown.
 const CALLERS: usize = 4;
 /// Beginnings of file names of C libraries.
 const LIBC: [&str; 4] = ["libc.so", "libc-", "libpthread", "ld-musl"];
-/// Idle threads that are named.
-const IDLE: usize = 5;
-/// Folders whose files are no program's own.
-const LIBRARIES: [&str; 3] = ["lib", "lib64", "share"];
-/// Single waits that are shown.
-const SINGLE: usize = 5;
+/// Idle threads that are named, and in a verbose summary.
+const IDLE: usize = 3;
+const VERBOSE_IDLE: usize = 20;
+/// Single waits that are shown, and in a verbose summary.
+const SINGLE: usize = 3;
+const VERBOSE_SINGLE: usize = 10;
 /// Columns used beside the names.
 const USED: usize = 22;
 
@@ -49,64 +51,70 @@ pub fn split(recording: &Recording, profile: &Profile, style: Style) -> String {
             idle.threads.len(),
             idle.weight as f64 / rate
         );
+        let lines = shortened(recording, &profile.lines);
+        let shown = if style.verbose { VERBOSE_IDLE } else { IDLE };
         let mut stacks: Vec<&Stack> = idle.stacks.iter().collect();
         stacks.sort_by(|a, b| b.weight.cmp(&a.weight).then(a.thread.cmp(&b.thread)));
-        for stack in stacks.iter().take(IDLE) {
+        for stack in stacks.iter().take(shown) {
             let thread = recording.threads.get(stack.thread as usize).map_or("", |thread| &thread.name);
-            let place = format!("{} ({})", text(recording, profile, stack), super::super::printable(thread));
+            let place = format!("{} ({})", text(recording, profile, &lines, stack), super::super::printable(thread));
             let _ = writeln!(out, "             {:>7.2}s  {}", stack.weight as f64 / rate, style.name(&place, USED));
         }
-        if stacks.len() > IDLE {
-            let _ = writeln!(out, "             and {} more", stacks.len() - IDLE);
+        if stacks.len() > shown {
+            let _ = writeln!(out, "             and {} more", stacks.len() - shown);
         }
     }
     out
 }
 
-/// The waits with most time, by what was called and who called it.
-pub fn render(recording: &Recording, profile: &Profile, style: Style) -> String {
+/// The waits with most time, by what was called and who called it; and the longest single ones.
+pub fn render(recording: &Recording, profile: &Profile, lines: &[Line], style: Style) -> Vec<String> {
     let rate = f64::from(recording.settings.rate.max(1));
     let all = profile.stacks.iter().fold(0u64, |sum, stack| sum.saturating_add(stack.weight));
     let mut waits: HashMap<String, u64> = HashMap::new();
     for stack in profile.stacks.iter().filter(|stack| profile.waits(stack)) {
-        let weight = waits.entry(text(recording, profile, stack)).or_default();
+        let weight = waits.entry(text(recording, profile, lines, stack)).or_default();
         *weight = weight.saturating_add(stack.weight);
     }
     let mut rows: Vec<(String, u64)> = waits.into_iter().collect();
     if rows.is_empty() {
-        return String::new();
+        return Vec::new();
     }
     rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    rows.truncate(if style.verbose { VERBOSE_ROWS } else { ROWS });
+    let names: Vec<String> = rows.iter().map(|(text, _)| text.clone()).collect();
     let mut out = format!("{}\n    share     time\n", style.heading("Longest waits, with who waits"));
-    for (text, weight) in rows.iter().take(ROWS) {
+    for ((_, weight), name) in rows.iter().zip(style.names(&names, USED)) {
         let (share, time) = (percent(*weight, all), *weight as f64 / rate);
-        let _ = writeln!(out, "  {share:>5.1} % {time:>7.2}s  {}", style.name(text, USED));
+        let _ = writeln!(out, "  {share:>5.1} % {time:>7.2}s  {name}");
     }
-    out.push('\n');
-    single(recording, profile, style, &mut out);
-    out
+    [out].into_iter().chain(single(recording, profile, lines, style)).collect()
 }
 
-/// The longest of the single waits.
-fn single(recording: &Recording, profile: &Profile, style: Style, out: &mut String) {
-    let mut waits: Vec<(&Wait, Option<u32>)> = single_waits(recording, profile).collect();
+/// The longest of the single waits. Of a selection, those whose stacks are in it.
+fn single(recording: &Recording, profile: &Profile, lines: &[Line], style: Style) -> Option<String> {
+    // An idle thread has one stack, and waits in it all the time.
+    let of_idle = |thread: u32| profile.idle.stacks.iter().find(|stack| stack.thread == thread);
+    let of = |(wait, stack): (&'_ Wait, Option<u32>)| {
+        let stack = stack.and_then(|stack| profile.stacks.get(stack as usize)).or_else(|| of_idle(wait.thread));
+        (*wait, stack)
+    };
+    let is_meant = |(_, stack): &(Wait, Option<&Stack>)| stack.is_some() || !profile.selected;
+    let mut waits: Vec<(Wait, Option<&Stack>)> = single_waits(recording, profile).map(of).filter(is_meant).collect();
     waits.sort_by_key(|(wait, _)| std::cmp::Reverse(wait.duration));
     if waits.is_empty() {
-        return;
+        return None;
     }
     let heading = format!("Longest of {} single waits", waits.len());
-    let _ = writeln!(out, "{}\n     length  began at", style.heading(&heading));
-    for (wait, stack) in waits.into_iter().take(SINGLE) {
-        // An idle thread has one stack, and waits in it all the time.
-        let of_idle = || profile.idle.stacks.iter().find(|stack| stack.thread == wait.thread);
-        let stack = stack.and_then(|stack| profile.stacks.get(stack as usize)).or_else(of_idle);
+    let mut out = format!("{}\n     length  began at\n", style.heading(&heading));
+    for (wait, stack) in waits.into_iter().take(if style.verbose { VERBOSE_SINGLE } else { SINGLE }) {
         let thread = recording.threads.get(wait.thread as usize).map_or("", |thread| &thread.name);
-        let what = stack.map_or_else(|| "not looked at".to_owned(), |stack| text(recording, profile, stack));
+        let what = stack.map_or_else(|| "not looked at".to_owned(), |stack| text(recording, profile, lines, stack));
         let begin = wait.begin.saturating_sub(recording.settings.start_monotonic) as f64 / 1e9;
         let what = style.name(&format!("{what} ({})", super::super::printable(thread)), USED);
         let _ = writeln!(out, "  {:>7.1} ms  {begin:>7.3}s  {what}", wait.duration as f64 / 1e6);
     }
-    out.push('\n');
+    Some(out)
 }
 
 /// The single waits, in the order in which they ended, each with its stack (an index), if it was looked at and is
@@ -129,39 +137,39 @@ pub fn single_waits<'r>(
 }
 
 /// Who waits, and in what: the innermost functions of the program's own code in an interpreted language, else of
-/// libraries in it, else of native code, without those of the C library that only make the call.
-fn text(recording: &Recording, profile: &Profile, stack: &Stack) -> String {
-    let mut lines = stack.lines.iter().filter_map(|line| profile.lines.get(*line as usize));
-    let call = lines.next().map_or("", |line| &line.function);
-    let name = |line: &Line| match line.kind {
-        Kind::Semantic | Kind::Awaiting => line.folded(),
-        _ => line.function.clone(),
-    };
-    let callers: Vec<&Line> = lines.filter(|line| line.kind != Kind::Marker).collect();
+/// libraries in it, else of native code: the program's own, else all but the C library's that only make the call.
+/// `lines`: those of the profile, with paths as people say them.
+fn text(recording: &Recording, profile: &Profile, lines: &[Line], stack: &Stack) -> String {
+    let mut frames = stack.lines.iter().filter_map(|line| Some((profile.lines.get(*line as usize)?, *line as usize)));
+    let call = frames.next().map_or("", |(line, _)| &line.function);
+    let callers: Vec<(&Line, usize)> = frames.filter(|(line, _)| line.kind != Kind::Marker).collect();
     let in_libc = |line: &Line| {
         let object = line.object.and_then(|object| recording.objects.get(object as usize));
         let name = object.and_then(|object| object.path.rsplit(|byte| *byte == b'/').next()).unwrap_or_default();
         LIBC.iter().any(|libc| name.starts_with(libc.as_bytes()))
     };
-    let interpreted = || callers.iter().copied().filter(|line| line.kind.is_semantic());
-    let mut shown: Vec<&Line> = interpreted().filter(|line| is_own(line)).take(CALLERS).collect();
+    let is_own = |line: &Line| !line.file.is_empty() && !is_library(&line.file);
+    let interpreted = || callers.iter().filter(|(line, _)| line.kind.is_semantic());
+    let mut shown: Vec<&(&Line, usize)> = interpreted().filter(|(line, _)| is_own(line)).take(CALLERS).collect();
     if shown.is_empty() {
         shown = interpreted().take(CALLERS).collect();
     }
     if shown.is_empty() {
-        shown = callers.iter().copied().skip_while(|line| in_libc(line)).take(CALLERS).collect();
+        shown = callers.iter().skip_while(|(line, _)| !is_own(line)).take(CALLERS).collect();
     }
     if shown.is_empty() {
-        shown = callers.into_iter().take(CALLERS).collect();
+        shown = callers.iter().skip_while(|(line, _)| in_libc(line)).take(CALLERS).collect();
     }
+    if shown.is_empty() {
+        shown = callers.iter().take(CALLERS).collect();
+    }
+    let name = |(line, at): &(&Line, usize)| match line.kind {
+        Kind::Semantic | Kind::Awaiting => lines.get(*at).unwrap_or(line).folded(),
+        _ => line.function.clone(),
+    };
     let mut names = shown.into_iter().map(name);
     let first = names.next().map_or_else(|| call.to_owned(), |first| format!("{first} {call}"));
     std::iter::once(first).chain(names).collect::<Vec<_>>().join(" < ")
-}
-
-/// Whether a frame's file is no library's: those lie in folders of such names, or have no file.
-fn is_own(line: &Line) -> bool {
-    !line.file.starts_with('<') && !line.file.split('/').any(|folder| LIBRARIES.contains(&folder))
 }
 
 #[cfg(test)]
@@ -185,7 +193,7 @@ mod tests {
         let all = profile();
         assert!(split(&recording, &all, super::super::PLAIN)
             .contains("10.00 s of time: running 1.00 s (10.0 %), waiting 9.00 s (90.0 %)"));
-        let text = render(&recording, &all, super::super::PLAIN);
+        let text = render(&recording, &all, &all.lines, super::super::PLAIN).join("\n");
         let rows: Vec<&str> = text.lines().skip(2).filter(|line| !line.is_empty()).collect();
         assert_eq!(
             rows,
@@ -211,10 +219,35 @@ mod tests {
         ];
         let stack = |lines: &[u32]| Stack { thread: 0, lines: lines.into(), samples: 1, weight: 1 };
         let profile = Profile { lines, ..Profile::default() };
-        let text = |lines: &[u32]| text(&Recording::default(), &profile, &stack(lines));
+        let text = |lines: &[u32]| text(&Recording::default(), &profile, &profile.lines, &stack(lines));
         assert_eq!(text(&[0, 1, 2, 3, 4]), "work (/app/slow.x:7) [waiting in futex] < main (/app/slow.x:7)");
         assert_eq!(text(&[0, 1]), "join (/usr/lib/language/threading.x:7) [waiting in futex]");
         assert_eq!(text(&[0]), "[waiting in futex]");
+    }
+
+    /// In native code, too: what a library's template or the C++ library does for the program is not its own.
+    #[test]
+    fn the_programs_own_native_code_comes_first() {
+        let native = |function: &str, file: &str| Line {
+            kind: Kind::Native,
+            file: file.to_owned(),
+            ..Line::marker(function.to_owned())
+        };
+        let lines = vec![
+            Line { kind: Kind::Waiting, ..Line::marker("[waiting in futex]".to_owned()) },
+            native("pthread_cond_wait", "./nptl/pthread_cond_wait.c"),
+            native("std::condition_variable::wait", ""),
+            native("std::condition_variable::wait<>", "/usr/include/c++/12/condition_variable"),
+            native("Queue::take", "/srv/queue.cpp"),
+            native("main", "/srv/main.cpp"),
+        ];
+        let profile = Profile { lines, ..Profile::default() };
+        let text = |frames: &[u32]| {
+            let stack = Stack { thread: 0, lines: frames.into(), samples: 1, weight: 1 };
+            text(&Recording::default(), &profile, &profile.lines, &stack)
+        };
+        assert_eq!(text(&[0, 1, 2, 3, 4, 5]), "Queue::take [waiting in futex] < main");
+        assert!(text(&[0, 1, 2]).starts_with("pthread_cond_wait [waiting in futex]"), "nothing is its own");
     }
 
     /// The look of a wait is its thread's, and lies in it.
@@ -229,8 +262,12 @@ mod tests {
         let found: Vec<_> = single_waits(&recording, &all).map(|(_, stack)| stack).collect();
         assert_eq!(found, [Some(0), None, Some(2), None]);
         recording.waits.truncate(3);
-        let text = render(&recording, &all, super::super::PLAIN);
+        let text = render(&recording, &all, &all.lines, super::super::PLAIN).join("\n");
         assert!(text.contains("Longest of 3 single waits") && text.contains("not looked at"), "{text}");
+        // Whether one was looked at whose stack is not selected, a part of the recording does not say.
+        let part = Profile { selected: true, ..all };
+        let text = render(&recording, &part, &part.lines, super::super::PLAIN).join("\n");
+        assert!(text.contains("Longest of 2 single waits") && !text.contains("not looked at"), "{text}");
     }
 
     /// A thread that only waits in one place is left out, but not the last one.
@@ -250,7 +287,7 @@ mod tests {
         // It is named, with where it waits, and so are its single waits.
         assert!(text.contains("\n                6.00s  main [waiting in read] (worker)\n"), "{text}");
         recording.waits = vec![Wait { thread: 1, begin: 100, duration: 50 }];
-        let text = render(&recording, &shown, super::super::PLAIN);
+        let text = render(&recording, &shown, &shown.lines, super::super::PLAIN).join("\n");
         assert!(text.contains("main [waiting in read] (worker)") && !text.contains("not looked at"), "{text}");
         let idle_only = Profile { stacks: all.stacks[2..].to_vec(), entries: vec![entry(0, 60)], ..all };
         assert_eq!(without_idle(idle_only).stacks.len(), 1);

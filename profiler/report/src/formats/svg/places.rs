@@ -1,7 +1,7 @@
 //! The frames of the picture, each with the lines that were executing.
 
 use super::escape;
-use crate::stacks::{Line, Profile, Stack};
+use crate::stacks::{Line, Stack};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -28,12 +28,12 @@ pub struct Frames {
 }
 
 impl Frames {
-    pub fn new(profile: &Profile) -> Frames {
-        let texts: Vec<String> = profile.lines.iter().map(|line| escape(&line.merged())).collect();
+    pub fn new(lines: &[Line], all: &[Stack]) -> Frames {
+        let texts: Vec<String> = lines.iter().map(|line| escape(&line.merged())).collect();
         let text = |line: &u32| texts.get(*line as usize).map_or("", String::as_str);
         let mut tree = Tree::default();
         let mut stacks: Vec<(Vec<u32>, String, &Stack)> = Vec::new();
-        for stack in profile.stacks.iter().filter(|stack| stack.weight > 0) {
+        for stack in all.iter().filter(|stack| stack.weight > 0) {
             let path = tree.add(stack.lines.iter().rev().map(text), stack.weight);
             let names = stack.lines.iter().rev().map(text).collect::<Vec<_>>().join(";");
             let names = if names.is_empty() { "[no frames]" } else { &names };
@@ -54,7 +54,7 @@ impl Frames {
             for ((_, place), line) in open.iter().zip(stack.lines.iter().rev()) {
                 let frame = frames.entry(*place).or_insert(Frame { weight: 0, lines: BTreeMap::new() });
                 frame.weight += stack.weight;
-                let place = profile.lines.get(*line as usize).map(place_in_source).unwrap_or_default();
+                let place = lines.get(*line as usize).map(place_in_source).unwrap_or_default();
                 *frame.lines.entry(place).or_default() += stack.weight;
             }
             total += stack.weight;
