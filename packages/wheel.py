@@ -59,7 +59,8 @@ Classifier: Topic :: Software Development :: Debuggers
 Description-Content-Type: text/markdown
 
 `uu record -- python3 app.py` shows where a program spends its CPU time: native code, Python and other
-languages, and code of JITs, in one stack. It needs Linux on x86-64 with glibc {1} or later. `python -m uunwind` is the same command.
+languages, and code of JITs, in one stack. It needs Linux on x86-64 with glibc {1} or later.
+`python -m uunwind` is the same command.
 """.format(version, glibc).encode(),
     0o644,
 )

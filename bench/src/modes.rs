@@ -1,5 +1,5 @@
-//! What a program gains by preparing itself: `uunwind-bench modes LIBRARY [ROUNDS [WORDS]]`; with WORDS, the tables whose
-//! titles contain them.
+//! What a program gains by preparing itself: `uunwind-bench modes LIBRARY [ROUNDS [WORDS]]`; with WORDS, the tables
+//! whose titles contain them.
 //!
 //! Captures of a program that has called nothing, of one that has called uu_handle_faults(), and of one that has called
 //! uu_setup() as well, beside the other unwinders. No call can be taken back, so each figure is measured in a child

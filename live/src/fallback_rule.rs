@@ -1,7 +1,6 @@
 //! The rule of a frame whose address no unwind data describes: it lies in unowned memory, in a part of an object that
 //! is not executable, or in a function without unwind data.
 
-use crate::built_by_caller;
 use crate::env::by_frame_pointer;
 use crate::skipped::{Place, Surroundings, NEAR};
 use uunwind_core::call_site;
@@ -77,7 +76,7 @@ fn called_from(cursor: &Cursor, reader: &mut Reader<'_>, proof: Proof<'_>) -> Op
         Proof::Target => call_site::leads_to(caller, &cursor.regs, reader),
         Proof::TargetOr(is_near) => call_site::leads_to(caller, &cursor.regs, reader) || is_near(caller, reader),
     };
-    let rule = proved.then(|| built_by_caller::rule(cursor, reader).unwrap_or(Rule::simple(SP, 8)))?;
+    let rule = proved.then(|| crate::built_by_caller::rule(cursor, reader).unwrap_or(Rule::simple(SP, 8)))?;
     Some(Rule { flags: BY_FRAME_POINTER, ..rule }.pack())
 }
 
