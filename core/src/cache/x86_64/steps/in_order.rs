@@ -5,7 +5,7 @@
 //! place is that of an active frame of the thread that is walked, and the thread will read it there itself. Where some
 //! memory between two frames of a stack was taken away since the stack was cached, no load goes there.
 
-use super::prefix::{Reply, VerifiedPrefix, OWN_BLOCKS};
+use super::prefix::OWN_BLOCKS;
 use super::tail::{Callers, VerifiedTail, BLOCKS, PREFIXES};
 use super::STEPS;
 use crate::cache::query::At;
@@ -68,15 +68,14 @@ impl VerifiedTail {
     ) -> Option<(usize, StopReason)> {
         // SAFETY: as in `replay_prefix`; the number of inputs is limited by their room.
         unsafe {
-            let holds = |prefix: *const VerifiedPrefix, _: Reply| {
-                let inputs = (&raw const (*prefix).input_count).read_volatile().min(OWN_BLOCKS * Words::COUNT);
-                let blocks = (&raw const (*prefix).inputs).cast::<Words>();
-                (0..inputs).all(|index| input_is_same(blocks, index, stack))
-            };
-            let copy = |callers: usize, reply: Reply, to: *mut u64| {
-                VerifiedTail::copy_in_order(tail, callers, !reply.ends(), stack, to)
-            };
-            VerifiedTail::replay_reply(tail, index, fp, words, holds, copy)
+            let (prefix, reply) = VerifiedTail::reply_of(tail, index, fp, words)?;
+            let inputs = (&raw const (*prefix).input_count).read_volatile().min(OWN_BLOCKS * Words::COUNT);
+            let blocks = (&raw const (*prefix).inputs).cast::<Words>();
+            if !(0..inputs).all(|index| input_is_same(blocks, index, stack)) {
+                return None;
+            }
+            let (callers, to) = VerifiedTail::write_own_words(tail, prefix, reply, words);
+            VerifiedTail::copy_in_order(tail, callers, !reply.ends(), stack, to).then(|| reply.answer())
         }
     }
 

@@ -10,6 +10,7 @@ use super::dependencies::{put, Dependencies};
 use super::Step;
 use crate::memory::guarded::Words;
 use crate::memory::StackWords;
+use crate::stop_reason::StopReason;
 use core::sync::atomic::{compiler_fence, Ordering};
 
 /// Limit of the number of frames of a prefix.
@@ -68,6 +69,12 @@ impl Reply {
     #[inline(always)]
     pub(super) fn ends(self) -> bool {
         self.0 & Reply::ENDS != 0
+    }
+
+    /// The number of frame words, and why there are no more.
+    #[inline(always)]
+    pub(super) fn answer(self) -> (usize, StopReason) {
+        (self.words(), if self.ends() { StopReason::Complete } else { StopReason::BufferFull })
     }
 }
 

@@ -240,42 +240,54 @@ impl VerifiedTail {
     ) -> Option<(usize, StopReason)> {
         // SAFETY: the caller guarantees the structure. Each of the reply's numbers of blocks is at most what is there.
         unsafe {
-            let holds = |prefix: *const VerifiedPrefix, reply: Reply| {
-                !bare.any_changed_from((&raw const (*prefix).inputs).cast(), reply.blocks())
-                    && !bare.any_changed_from((&raw const (*tail).blocks).cast(), reply.tail_blocks())
-            };
-            let copy = |callers: usize, _: Reply, to: *mut u64| {
-                Callers::copy(&raw const (*tail).callers, callers, false, bare, to)
-            };
-            VerifiedTail::replay_reply(tail, index, fp, words, holds, copy)
+            let (prefix, reply) = VerifiedTail::reply_of(tail, index, fp, words)?;
+            if bare.any_changed_from((&raw const (*prefix).inputs).cast(), reply.blocks())
+                || bare.any_changed_from((&raw const (*tail).blocks).cast(), reply.tail_blocks())
+            {
+                return None;
+            }
+            let (callers, to) = VerifiedTail::write_own_words(tail, prefix, reply, words);
+            Callers::copy(&raw const (*tail).callers, callers, false, bare, to).then(|| reply.answer())
         }
     }
 
-    /// The reply of the prefix at this index, if rbp is its own, `holds` finds its inputs unchanged, and
-    /// `copy(number of callers, reply, to)` has written the frame words of the tail's callers. The reply is read once,
-    /// so that all its numbers are those that were stored together: [`VerifiedTail::prepare_for_capacity`] has checked
-    /// them.
+    /// The prefix at this index and its reply, if the reply serves the buffer and rbp is the prefix's own. The reply is
+    /// read once, so that all its numbers are those that were stored together: [`VerifiedTail::prepare_for_capacity`]
+    /// has checked them.
     ///
     /// # Safety
     /// As [`VerifiedTail::replay_from_top`]; there must be such a prefix.
     #[inline(always)]
-    pub(super) unsafe fn replay_reply(
+    pub(super) unsafe fn reply_of(
         tail: *const VerifiedTail,
         index: usize,
         fp: u64,
-        words: &mut [u64],
-        holds: impl FnOnce(*const VerifiedPrefix, Reply) -> bool,
-        copy: impl FnOnce(usize, Reply, *mut u64) -> bool,
-    ) -> Option<(usize, StopReason)> {
-        // SAFETY: the caller guarantees the structure. A reply that serves the buffer has at most its words, at least
-        // AT_ONCE of which are callers, and at most STEPS.
+        words: &[u64],
+    ) -> Option<(*const VerifiedPrefix, Reply)> {
+        // SAFETY: the caller guarantees the structure, and that the index is one of its prefixes.
         unsafe {
             let prefix = (&raw const (*tail).prefixes).cast::<VerifiedPrefix>().add(index);
             let reply = (&raw const (*prefix).reply).read_volatile();
             let was = (&raw const (*prefix).fp).read_volatile();
-            if !reply.serves(words.len()) || (was != 0 && was != fp) || !holds(prefix, reply) {
-                return None;
-            }
+            (reply.serves(words.len()) && (was == 0 || was == fp)).then_some((prefix, reply))
+        }
+    }
+
+    /// Writes the frame words of a reply down to the tail's first frame. Returns the number of that frame's callers, and
+    /// where their frame words belong.
+    ///
+    /// # Safety
+    /// As [`VerifiedTail::replay_from_top`]; [`VerifiedTail::reply_of`] must have returned prefix and reply for `words`.
+    #[inline(always)]
+    pub(super) unsafe fn write_own_words(
+        tail: *const VerifiedTail,
+        prefix: *const VerifiedPrefix,
+        reply: Reply,
+        words: &mut [u64],
+    ) -> (usize, *mut u64) {
+        // SAFETY: the caller guarantees the structure. A reply that serves the buffer has at most its words, at least
+        // AT_ONCE of which are callers, and at most STEPS.
+        unsafe {
             // Copies a constant number of words, which may be more than the prefix has; the tail's words overwrite the
             // rest. There are at least as many of those.
             copy_at_once((&raw const (*prefix).words).cast(), words.as_mut_ptr());
@@ -283,10 +295,7 @@ impl VerifiedTail {
             first.write((&raw const (*tail).word).read_volatile());
             let callers = reply.words().wrapping_sub(reply.own() + 1);
             core::hint::assert_unchecked(callers >= AT_ONCE);
-            if !copy(callers, reply, first.add(1)) {
-                return None;
-            }
-            Some((reply.words(), if reply.ends() { StopReason::Complete } else { StopReason::BufferFull }))
+            (callers, first.add(1))
         }
     }
 
