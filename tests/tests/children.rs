@@ -81,7 +81,8 @@ fn a_make_of_small_files_is_followed() {
     assert!(compilers >= FILES / 2, "cc1 was sampled in {compilers} processes: {by_name:?}");
     // All of them are seen: make; gcc, cc1 and as for each file.
     let summary = recording.report("summary");
-    let seen = summary.split(" seen, in ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<usize>().ok());
+    let seen = summary.lines().find_map(|line| line.trim().strip_prefix("processes "));
+    let seen = seen.and_then(|rest| rest.trim().split(',').next()?.parse::<usize>().ok());
     assert!(seen.is_some_and(|seen| seen > 3 * FILES), "{seen:?} processes were seen: {summary}");
     assert!(whole >= 0.99, "{reasons:?}");
 }
