@@ -130,7 +130,7 @@ mod tests {
             ("/srv/site-packages/a/site-packages/b.py", "b.py"),
             ("/srv/my-site-packages/a.py", "/srv/my-site-packages/a.py"),
             ("/srv/app/node_modules/ejs/lib/ejs.js", "ejs/lib/ejs.js"),
-            ("/root/versions/3.11.7/lib/language3.11/json/decoder.x", "json/decoder.x"),
+            ("/opt/versions/3.11.7/lib/language3.11/json/decoder.x", "json/decoder.x"),
             ("/usr/include/c++/12/bits/stl_algo.h", "bits/stl_algo.h"),
             ("./posix/../sysdeps/unix/fork.c", "sysdeps/unix/fork.c"),
             ("../sysdeps/a.c", "sysdeps/a.c"),
