@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_tests::header::{functions, PARTS};
+use uunwind_tests::header::{functions, text, PARTS};
 use uunwind_tests::{compile, paths, process, rules::objects, uu};
 
 fn header() -> PathBuf {
@@ -120,7 +120,7 @@ fn each_exported_symbol_has_the_version_that_the_map_lists() {
 /// With UU_OPTIONAL, each function can be called where the library may be absent.
 #[test]
 fn each_function_is_there_as_an_optional_one() {
-    let text = std::fs::read_to_string(header()).expect("the header").replace('\n', " ");
+    let text = text().replace('\n', " ");
     let with_result = text.split("UU_OPTIONAL_FUNCTION(").skip(1).filter_map(|rest| rest.split(',').nth(2));
     let actions = text.split("UU_OPTIONAL_ACTION(").skip(1).filter_map(|rest| rest.split(',').next());
     let optional: BTreeSet<String> = with_result.chain(actions).map(|name| format!("uu_{}", name.trim())).collect();
@@ -130,7 +130,7 @@ fn each_function_is_there_as_an_optional_one() {
 
 #[test]
 fn its_stop_numbers_are_the_cores() {
-    let text = std::fs::read_to_string(header()).expect("the header");
+    let text = text();
     let number = |line: &str| {
         let (name, value) = line.trim().strip_prefix("UU_STOP_")?.split_once(" = ")?;
         let digits: String = value.chars().take_while(char::is_ascii_digit).collect();
@@ -247,7 +247,7 @@ fn its_structures_are_the_librarys() {
     );
 
     // The header's own structures and fields, as they stand there.
-    let text = std::fs::read_to_string(header()).expect("the header");
+    let text = text();
     let mut program = "#include <stdio.h>\n#include <stddef.h>\n#include \"uu.h\"\nint main(void) {\n".to_owned();
     let mut current = None;
     let mut comment = false;
