@@ -31,7 +31,7 @@ pub(crate) fn function(dynamic: u64, bias: u64, image: Span, name: &[u8], reader
     let mut word = |index: u64| reader.u32(tables.hash.wrapping_add(4 * index));
     let (buckets, first, filters, shift) = (word(0)?, word(1)?, word(2)?, word(3)?);
     let hash = name.iter().fold(5381_u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)));
-    // A filter of one word tells nearly all objects that do not have the symbol.
+    // A filter of one word refuses nearly all objects that do not have the symbol.
     let filter = u64::from((hash / 64).checked_rem(filters)?);
     let bits = 1_u64 << (hash % 64) | 1 << (hash.checked_shr(shift)? % 64);
     let found = reader.word(tables.hash.wrapping_add(16 + 8 * filter))?;

@@ -325,7 +325,7 @@ fn said(word: &str) -> String {
     }
 }
 
-/// A text of at most so many characters; a mark stands for what is cut.
+/// A text of at most this number of characters; a mark stands for what is cut.
 fn cut(text: &str, room: usize) -> String {
     match text.char_indices().nth(room) {
         None => text.to_owned(),

@@ -273,11 +273,12 @@ impl VerifiedTail {
         }
     }
 
-    /// Writes the frame words of a reply down to the tail's first frame. Returns the number of that frame's callers, and
-    /// where their frame words belong.
+    /// Writes the frame words of a reply down to the tail's first frame. Returns the number of that frame's callers,
+    /// and where their frame words belong.
     ///
     /// # Safety
-    /// As [`VerifiedTail::replay_from_top`]; [`VerifiedTail::reply_of`] must have returned prefix and reply for `words`.
+    /// As [`VerifiedTail::replay_from_top`]; [`VerifiedTail::reply_of`] must have returned prefix and reply for
+    /// `words`.
     #[inline(always)]
     pub(super) unsafe fn write_own_words(
         tail: *const VerifiedTail,
