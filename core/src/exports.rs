@@ -1,13 +1,10 @@
-//! Functions that a loaded object exports, found by guarded reads of its GNU hash table
+//! What a loaded object exports, by guarded reads of its dynamic section; functions by its GNU hash table
 //! (<https://sourceware.org/legacy-ml/binutils/2006-10/msg00377.html>). Async-signal-safe; any bytes may be there.
 
+use crate::loaded::{loaded_address, DT_GNU_HASH, DT_NULL, DT_STRTAB, DT_SYMTAB};
 use crate::memory::Reader;
 use crate::span::Span;
 
-const DT_NULL: u64 = 0;
-const DT_STRTAB: u64 = 5;
-const DT_SYMTAB: u64 = 6;
-const DT_GNU_HASH: u64 = 0x6fff_fef5;
 /// At most this number of entries of the dynamic section are looked at.
 const ENTRIES: u64 = 128;
 /// At most this number of symbols of one bucket.
@@ -16,18 +13,46 @@ const BUCKET: u32 = 64;
 const SYMBOL: u64 = 24;
 const STT_FUNC: u8 = 2;
 
-/// The tables of an object that its symbols are found by, as process addresses.
-#[derive(Default)]
-struct Tables {
-    strings: u64,
-    symbols: u64,
-    hash: u64,
+/// The tables of a loaded object by which its symbols are found, as process addresses; 0: its dynamic section names
+/// none.
+#[derive(Debug, Default)]
+pub struct Tables {
+    /// DT_STRTAB.
+    pub strings: u64,
+    /// DT_SYMTAB.
+    pub symbols: u64,
+    /// DT_GNU_HASH.
+    pub hash: u64,
+}
+
+impl Tables {
+    /// Those that the first `entries` entries name of the dynamic section at this process address. `None`: one of them
+    /// cannot be read.
+    pub fn read(dynamic: u64, bias: u64, entries: u64, reader: &mut Reader<'_>) -> Option<Tables> {
+        let mut tables = Tables::default();
+        for index in 0..entries {
+            let at = dynamic.wrapping_add(16 * index);
+            let (tag, value) = (reader.word(at)?, reader.word(at.wrapping_add(8))?);
+            let address = loaded_address(value, bias);
+            match tag {
+                DT_NULL => break,
+                DT_STRTAB => tables.strings = address,
+                DT_SYMTAB => tables.symbols = address,
+                DT_GNU_HASH => tables.hash = address,
+                _ => {}
+            }
+        }
+        Some(tables)
+    }
 }
 
 /// The function with this name that an object defines: process addresses, inside `image`. `dynamic`: the address of its
 /// dynamic section. At most some 600 reads, and mostly fewer than a hundred.
 pub(crate) fn function(dynamic: u64, bias: u64, image: Span, name: &[u8], reader: &mut Reader<'_>) -> Option<Span> {
-    let tables = tables(dynamic, bias, reader)?;
+    let tables = Tables::read(dynamic, bias, ENTRIES, reader)?;
+    if tables.strings == 0 || tables.symbols == 0 || tables.hash == 0 {
+        return None;
+    }
     let mut word = |index: u64| reader.u32(tables.hash.wrapping_add(4 * index));
     let (buckets, first, filters, shift) = (word(0)?, word(1)?, word(2)?, word(3)?);
     let hash = name.iter().fold(5381_u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)));
@@ -55,24 +80,6 @@ pub(crate) fn function(dynamic: u64, bias: u64, image: Span, name: &[u8], reader
         }
     }
     None
-}
-
-fn tables(dynamic: u64, bias: u64, reader: &mut Reader<'_>) -> Option<Tables> {
-    let mut tables = Tables::default();
-    for index in 0..ENTRIES {
-        let at = dynamic.wrapping_add(16 * index);
-        let (tag, value) = (reader.word(at)?, reader.word(at.wrapping_add(8))?);
-        // glibc's loader has added the bias already, but in sections that cannot be written; musl's adds it nowhere.
-        let address = if value < bias { value.wrapping_add(bias) } else { value };
-        match tag {
-            DT_NULL => break,
-            DT_STRTAB => tables.strings = address,
-            DT_SYMTAB => tables.symbols = address,
-            DT_GNU_HASH => tables.hash = address,
-            _ => {}
-        }
-    }
-    (tables.strings != 0 && tables.symbols != 0 && tables.hash != 0).then_some(tables)
 }
 
 /// Whether the symbol with this index has this name.
@@ -124,6 +131,21 @@ mod tests {
         unsafe { loaded::find(dl_iterate_phdr, look) };
         assert_eq!(found, expected);
         assert!(found.iter().any(Option::is_some), "qsort is somewhere");
+    }
+
+    /// The loader has added the bias, or not; a bias in the upper half is a negative one.
+    #[test]
+    fn addresses_have_the_bias_once() {
+        let (bias, negative) = (0x7f00_0000_0000, 0_u64.wrapping_sub(0x1000_0000));
+        for (value, bias, address) in [
+            (0x1000, bias, bias + 0x1000),
+            (bias + 0x1000, bias, bias + 0x1000),
+            (0x40_1000, 0, 0x40_1000),
+            (0x4000_1000, negative, 0x4000_1000),
+            (0, bias, bias),
+        ] {
+            assert_eq!(loaded_address(value, bias), address, "{value:#x} {bias:#x}");
+        }
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub mod cache;
 pub mod call_site;
 pub mod cursor;
 pub mod errno;
-mod exports;
+pub mod exports;
 pub mod frame;
 pub mod headers;
 pub mod library;

@@ -4,7 +4,8 @@
 //! dlsym(3) finds symbols, too. But for one that nobody defines, glibc makes a message, with the program's allocator,
 //! and dlopen(3) allocates always: before `main`, a program's own allocator may not be ready for calls.
 //!
-//! Not for handlers. What is read belongs to the loader and to objects that stay loaded meanwhile.
+//! Not for handlers, where [`crate::exports`] reads. What is read belongs to the loader and to objects that stay loaded
+//! meanwhile.
 
 use core::ffi::{c_char, c_int, c_void, CStr};
 
@@ -189,20 +190,33 @@ pub struct Dynamic {
     strings: *const c_char,
 }
 
-const DT_NULL: u64 = 0;
+pub(crate) const DT_NULL: u64 = 0;
 /// `d_tag` of a need.
 pub const DT_NEEDED: u64 = 1;
 const DT_HASH: u64 = 4;
-const DT_STRTAB: u64 = 5;
-const DT_SYMTAB: u64 = 6;
+pub(crate) const DT_STRTAB: u64 = 5;
+pub(crate) const DT_SYMTAB: u64 = 6;
 /// `d_tag` of the object's own name.
 pub const DT_SONAME: u64 = 14;
-const DT_GNU_HASH: u64 = 0x6fff_fef5;
+pub(crate) const DT_GNU_HASH: u64 = 0x6fff_fef5;
 const DT_VERSYM: u64 = 0x6fff_fff0;
 /// At most this number of entries are looked at.
 const ENTRIES: usize = 512;
 /// At most this number of symbols of one bucket.
 const BUCKET: u32 = 1 << 16;
+
+/// The process address in an entry of the dynamic section of an object with this load bias. glibc's loader has added the
+/// bias already, but in sections that cannot be written (the vDSO's); musl's adds it nowhere. Async-signal-safe.
+pub(crate) fn loaded_address(value: u64, bias: u64) -> u64 {
+    // A bias in the upper half is a negative one, of an object that is linked for a higher address: no address there
+    // lies below it, but for that of a vDSO which is linked for the upper half.
+    let is_relative = value < bias && (bias >> 63 == 0 || value >> 63 == 1);
+    if is_relative {
+        value.wrapping_add(bias)
+    } else {
+        value
+    }
+}
 
 impl Dynamic {
     /// Process address of the section; 0: there is none.
@@ -220,15 +234,10 @@ impl Dynamic {
             .take_while(|[tag, _]| *tag != DT_NULL)
     }
 
-    /// The address in the entry with this tag; null: there is none. glibc's loader has added the bias already, but in
-    /// sections that cannot be written (the vDSO's); musl's adds it nowhere.
+    /// The address in the entry with this tag; null: there is none.
     fn table<T>(&self, tag: u64) -> *const T {
-        let value = self.entries().find(|[is, _]| *is == tag).map_or(0, |[_, value]| value);
-        // A bias in the upper half is a negative one, of an object that is linked for a higher address: no address
-        // there lies below it, but for that of a vDSO which is linked for the upper half.
-        let is_relative = value != 0 && value < self.bias && (self.bias >> 63 == 0 || value >> 63 == 1);
-        let address = if is_relative { value.wrapping_add(self.bias) } else { value };
-        address as *const T
+        let value = self.entries().find(|[is, _]| *is == tag).map(|[_, value]| value);
+        value.filter(|value| *value != 0).map_or(0, |value| loaded_address(value, self.bias)) as *const T
     }
 
     /// The strings of all entries with this tag.

@@ -3,6 +3,7 @@
 //!
 //! dladdr(3) takes the loader's lock, so the tables are read here, through the reader: they may be damaged, or gone.
 
+use uunwind_core::exports::Tables;
 use uunwind_core::memory::Reader;
 use uunwind_core::objects::{Lookup, Memo};
 use uunwind_live::state::OBJECTS;
@@ -13,10 +14,6 @@ pub const NAME: usize = 256;
 const SYMBOLS: u64 = 1 << 17;
 /// Entries of a dynamic section that are looked at.
 const ENTRIES: u64 = 256;
-
-const DT_NULL: u64 = 0;
-const DT_STRTAB: u64 = 5;
-const DT_SYMTAB: u64 = 6;
 
 /// Finds names, for as many symbols as its budget allows.
 #[derive(Debug)]
@@ -57,10 +54,10 @@ impl Names {
     /// The exported function that covers this process address, of the object with this dynamic section (process
     /// address) and load bias. Async-signal-safe.
     pub fn find_in(&mut self, dynamic: u64, bias: u64, address: u64, reader: &mut Reader<'_>) -> Option<Name> {
-        let tables = Tables::read(dynamic, bias, reader)?;
-        let (symbol, offset) = self.covering(&tables, address.wrapping_sub(bias), reader)?;
+        let symbols = Symbols::read(dynamic, bias, reader)?;
+        let (symbol, offset) = self.covering(&symbols, address.wrapping_sub(bias), reader)?;
         let mut name = Name { bytes: [0; NAME], offset };
-        let text = tables.strings.wrapping_add(u64::from(symbol));
+        let text = symbols.strings.wrapping_add(u64::from(symbol));
         for (index, place) in name.bytes.iter_mut().enumerate().take(NAME - 1) {
             match reader.u8(text.wrapping_add(index as u64))? {
                 0 => break,
@@ -71,10 +68,10 @@ impl Names {
     }
 
     /// The function's offset in the table of strings, and the distance from its beginning.
-    fn covering(&mut self, tables: &Tables, address: u64, reader: &mut Reader<'_>) -> Option<(u32, u64)> {
-        for index in 0..tables.count {
+    fn covering(&mut self, symbols: &Symbols, address: u64, reader: &mut Reader<'_>) -> Option<(u32, u64)> {
+        for index in 0..symbols.count {
             self.left = self.left.checked_sub(1)?;
-            let at = tables.symbols.wrapping_add(index * SYMBOL);
+            let at = symbols.first.wrapping_add(index * SYMBOL);
             let value = reader.word(at.wrapping_add(8))?;
             let distance = address.wrapping_sub(value);
             if value == 0 || distance >= reader.word(at.wrapping_add(16))? {
@@ -96,29 +93,17 @@ impl Names {
 const SYMBOL: u64 = 24;
 
 /// Where an object's dynamic symbols are, in process addresses.
-struct Tables {
-    symbols: u64,
+struct Symbols {
+    first: u64,
     strings: u64,
     count: u64,
 }
 
-impl Tables {
-    fn read(dynamic: u64, bias: u64, reader: &mut Reader<'_>) -> Option<Tables> {
-        let (mut symbols, mut strings) = (0, 0);
-        for index in 0..ENTRIES {
-            let at = dynamic.wrapping_add(16 * index);
-            let (tag, value) = (reader.word(at)?, reader.word(at.wrapping_add(8))?);
-            // glibc has made addresses of them, but where the section is read-only (the vDSO's).
-            let address = if value < bias { value.wrapping_add(bias) } else { value };
-            match tag {
-                DT_NULL => break,
-                DT_SYMTAB => symbols = address,
-                DT_STRTAB => strings = address,
-                _ => {}
-            }
-        }
+impl Symbols {
+    fn read(dynamic: u64, bias: u64, reader: &mut Reader<'_>) -> Option<Symbols> {
+        let Tables { symbols: first, strings, .. } = Tables::read(dynamic, bias, ENTRIES, reader)?;
         // Linkers place the strings after the symbols; glibc's dladdr relies on it, too.
-        let count = strings.checked_sub(symbols)? / SYMBOL;
-        (symbols != 0 && count <= SYMBOLS).then_some(Tables { symbols, strings, count })
+        let count = strings.checked_sub(first)? / SYMBOL;
+        (first != 0 && count <= SYMBOLS).then_some(Symbols { first, strings, count })
     }
 }
