@@ -126,14 +126,10 @@ fn run_in(
     let mut scratch = vec![0u128; SCRATCH / 16];
     let mut exchange = MaybeUninit::uninit();
     let setting = Setting {
-        thread_pointer: 0,
-        tsd_offset: 0,
-        ucontext: std::ptr::null(),
         scratch: scratch.as_mut_ptr().cast(),
         exchange: exchange.as_mut_ptr(),
-        progress: std::ptr::null_mut(),
-        last_walk: std::ptr::null_mut(),
         keep_outermost: true,
+        ..Setting::EMPTY
     };
     let mut process = Process { step, keeps, off, failed: Vec::new(), recovery: Recovery::new() };
     let mut words = vec![0; DEEP_WORDS];

@@ -94,20 +94,10 @@ impl World {
             Region { address: LOW, bytes: &low },
             Region { address: HIGH, bytes: &high },
         ];
-        let setting = Setting {
-            thread_pointer: 0,
-            tsd_offset: 0,
-            ucontext: std::ptr::null(),
-            scratch: std::ptr::null_mut(),
-            exchange: std::ptr::null_mut(),
-            progress: std::ptr::null_mut(),
-            last_walk: std::ptr::null_mut(),
-            keep_outermost: false,
-        };
         let mut words = vec![0; capacity];
         let mut env = Functions(self);
         // SAFETY: without scratch memory, no plugin is called; the other pointers are null.
-        let outcome = unsafe { walk(cursor, &mut env, &mut Reader::recorded(&regions), &mut words, &setting) };
+        let outcome = unsafe { walk(cursor, &mut env, &mut Reader::recorded(&regions), &mut words, &Setting::EMPTY) };
         let address = |frame| if let Frame::Native { address, .. } = frame { address } else { 0 };
         let pcs = frames(&words[..outcome.words]).map(address).collect();
         (outcome, pcs)

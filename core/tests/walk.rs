@@ -30,16 +30,6 @@ impl<F: Fn(u64) -> Result<Rule, StopReason>> Env for Rules<F> {
     }
 }
 
-const SETTING: Setting = Setting {
-    thread_pointer: 0,
-    tsd_offset: 0,
-    ucontext: std::ptr::null(),
-    scratch: std::ptr::null_mut(),
-    exchange: std::ptr::null_mut(),
-    progress: std::ptr::null_mut(),
-    last_walk: std::ptr::null_mut(),
-    keep_outermost: false,
-};
 const STACK: u64 = 0x7000_0000;
 
 fn run(
@@ -48,7 +38,7 @@ fn run(
     cursor: Cursor,
     capacity: usize,
 ) -> (Outcome, Vec<u64>) {
-    run_with(&SETTING, rules, stack, cursor, capacity)
+    run_with(&Setting::EMPTY, rules, stack, cursor, capacity)
 }
 
 fn run_with(
@@ -194,7 +184,7 @@ fn countdown(depth: u64) -> Vec<u64> {
 
 #[test]
 fn a_deep_stack_keeps_its_innermost_and_outermost_frames_and_counts_the_others() {
-    let deep = Setting { keep_outermost: true, ..SETTING };
+    let deep = Setting { keep_outermost: true, ..Setting::EMPTY };
     let rules = |pc: u64| Ok(if pc == 0xfff { Rule::end() } else { Rule::simple(RSP, 8) });
     let most = u64::from(MAX_FRAMES);
     for depth in [most - 1, most, most + 1, most + 64, most + 65, most + 66, most + 1024, most + 1200, 100_000] {

@@ -204,16 +204,7 @@ unsafe fn walk_remainder<'s>(
     };
     let mut env = Live::capture(salts);
     env.marks_itself(slot, caller.sp);
-    let setting = Setting {
-        thread_pointer: syscall::thread_pointer(),
-        tsd_offset: 0,
-        ucontext,
-        scratch: core::ptr::null_mut(),
-        exchange: core::ptr::null_mut(),
-        progress: core::ptr::null_mut(),
-        last_walk: core::ptr::null_mut(),
-        keep_outermost: false,
-    };
+    let setting = Setting { thread_pointer: syscall::thread_pointer(), ucontext, ..Setting::EMPTY };
     let stamp = salts.stamp().filter(|_| is_bare);
     let held = held.or_else(|| stamp.and_then(|_| slot.step_cache_holder.hold(stake)));
     let outcome = if let Some(mut part) = part {

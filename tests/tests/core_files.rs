@@ -92,7 +92,6 @@ fn dead(scratch: &Path, core: &Path, options: &[&str]) -> Value {
     as_json(uu::command(scratch, &["dump", "--json"]).arg(core).args(options), scratch)
 }
 
-/// Each thread's frames are those of the live process.
 /// The dump of a process whose threads all sleep, and that of the core file that is written of it then.
 fn live_and_dead(scratch: &Path, running: &mut Running, writer: Writer, cores: &Path) -> Option<(Value, Value)> {
     let sleeping = || {
@@ -128,6 +127,7 @@ fn frames_in_the_call(dead: &Value, live: &Value) -> Value {
     frames
 }
 
+/// Each thread's frames are those of the live process.
 fn expect_same(dead: &Value, live: &Value, what: &str) {
     assert_eq!(threads(dead).len(), threads(live).len(), "{what}: {dead:#}\n{live:#}");
     for alive in threads(live) {

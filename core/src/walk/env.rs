@@ -95,7 +95,6 @@ impl Look {
 ///
 /// ```
 /// # #[cfg(target_arch = "x86_64")] {
-/// use std::ptr::{null, null_mut};
 /// use uunwind_core::cursor::Cursor;
 /// use uunwind_core::frame::{frames, Frame};
 /// use uunwind_core::memory::{Reader, Region};
@@ -117,13 +116,9 @@ impl Look {
 /// let stack: Vec<u8> = [0x200u64, 0x2000].iter().flat_map(|word| word.to_le_bytes()).collect();
 /// let regions = [Region { address: 0x7000_0000, bytes: &stack }];
 /// let leaf = Cursor { regs: Regs::new(0x100, 0x7000_0000, 0), exact: true };
-/// let setting = Setting {
-///     thread_pointer: 0, tsd_offset: 0, ucontext: null(), scratch: null_mut(), exchange: null_mut(),
-///     progress: null_mut(), last_walk: null_mut(), keep_outermost: false,
-/// };
 /// let mut words = [0; 16];
 /// // SAFETY: without scratch memory, no plugin is called; the other pointers are null.
-/// let outcome = unsafe { walk(leaf, &mut Rules, &mut Reader::recorded(&regions), &mut words, &setting) };
+/// let outcome = unsafe { walk(leaf, &mut Rules, &mut Reader::recorded(&regions), &mut words, &Setting::EMPTY) };
 ///
 /// assert_eq!(outcome.stop, StopReason::Complete);
 /// let pcs: Vec<u64> = frames(&words[..outcome.words])

@@ -88,6 +88,20 @@ pub struct Setting {
     pub keep_outermost: bool,
 }
 
+impl Setting {
+    /// No thread, no ucontext; all pointers are null, so that no plugin is called and nothing is reused.
+    pub const EMPTY: Setting = Setting {
+        thread_pointer: 0,
+        tsd_offset: 0,
+        ucontext: core::ptr::null(),
+        scratch: core::ptr::null_mut(),
+        exchange: core::ptr::null_mut(),
+        progress: core::ptr::null_mut(),
+        last_walk: core::ptr::null_mut(),
+        keep_outermost: false,
+    };
+}
+
 /// The result of a walk, besides the frame words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {

@@ -48,17 +48,6 @@ pub struct World {
 /// The program as walks ask it; with short rules or without.
 struct Code<'w>(&'w World, bool);
 
-const SETTING: Setting = Setting {
-    thread_pointer: 0,
-    tsd_offset: 0,
-    ucontext: std::ptr::null(),
-    scratch: std::ptr::null_mut(),
-    exchange: std::ptr::null_mut(),
-    progress: std::ptr::null_mut(),
-    last_walk: std::ptr::null_mut(),
-    keep_outermost: false,
-};
-
 impl Code<'_> {
     fn rule_at(&self, pc: u64, exact: bool) -> Option<&Rule> {
         let rules = if exact { &self.0.exact_rules } else { &self.0.rules };
@@ -426,7 +415,7 @@ impl World {
         let outcome = unsafe {
             let mut reader = Reader::new(Mode::Guarded);
             match cache {
-                None => walk(self.cursor(), &mut Code(self, false), &mut reader, &mut words, &SETTING),
+                None => walk(self.cursor(), &mut Code(self, false), &mut reader, &mut words, &Setting::EMPTY),
                 Some(cache) => {
                     let mut steps = cache.begin(*self.stamp);
                     let outcome = walk_with_steps(
@@ -435,7 +424,7 @@ impl World {
                         &mut Code(self, true),
                         &mut reader,
                         &mut words,
-                        &SETTING,
+                        &Setting::EMPTY,
                     );
                     if let Some(steps) = steps {
                         steps.finish();
@@ -513,7 +502,7 @@ impl World {
                 let (handed, inner) = (part.count, words[..part.count].to_vec());
                 // SAFETY: as above. No scratch, so no plugin is called.
                 let outcome = unsafe {
-                    walk_rest(&mut part, self.cursor(), &mut Code(self, true), &mut reader, &mut words, &SETTING)
+                    walk_rest(&mut part, self.cursor(), &mut Code(self, true), &mut reader, &mut words, &Setting::EMPTY)
                 };
                 part.steps.finish();
                 assert_eq!(words[..handed], inner, "the frames that were handed on stay as they were");

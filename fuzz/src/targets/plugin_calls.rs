@@ -8,7 +8,7 @@
 use crate::alloc;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::ptr::{from_ref, null_mut};
+use std::ptr::from_ref;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Reader, Region};
@@ -91,16 +91,7 @@ fn walked(foreign: &Foreign) -> usize {
     let regions = [Region { address: STACK, bytes: &stack }];
     let leaf = Cursor { regs: Regs::new(0x100, STACK, 0), exact: true };
     let mut scratch = Box::new(Scratch([0; SCRATCH]));
-    let setting = Setting {
-        thread_pointer: 0,
-        tsd_offset: 0,
-        ucontext: std::ptr::null(),
-        scratch: scratch.0.as_mut_ptr(),
-        exchange: null_mut(),
-        progress: null_mut(),
-        last_walk: null_mut(),
-        keep_outermost: false,
-    };
+    let setting = Setting { scratch: scratch.0.as_mut_ptr(), ..Setting::EMPTY };
     let mut words = vec![0; 2048];
     // SAFETY: the scratch memory has that length and alignment; the other pointers are null.
     let outcome = unsafe { walk(leaf, &mut process, &mut Reader::recorded(&regions), &mut words, &setting) };

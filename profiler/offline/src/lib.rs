@@ -168,16 +168,7 @@ impl Walks<'_> {
         let cursor = Cursor { regs: Regs::full(copy.head.pc, copy.head.registers), exact: true };
         let mut env = Offline { space: &space };
         let mut reader = space.reader();
-        let setting = Setting {
-            thread_pointer: 0,
-            tsd_offset: 0,
-            ucontext: std::ptr::null(),
-            scratch: std::ptr::null_mut(),
-            exchange: std::ptr::null_mut(),
-            progress: std::ptr::null_mut(),
-            last_walk: std::ptr::null_mut(),
-            keep_outermost: true,
-        };
+        let setting = Setting { keep_outermost: true, ..Setting::EMPTY };
         // SAFETY: all pointers are null.
         let outcome = unsafe { walk_stack(cursor, &mut env, &mut reader, &mut self.room, &setting) };
         let stop = space.reason(outcome.stop);

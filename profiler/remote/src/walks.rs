@@ -145,12 +145,9 @@ impl<'p> Walks<'p> {
         let setting = Setting {
             thread_pointer,
             tsd_offset,
-            ucontext: std::ptr::null(),
             scratch: self.scratch.as_mut_ptr().cast(),
-            exchange: std::ptr::null_mut(),
-            progress: std::ptr::null_mut(),
-            last_walk: std::ptr::null_mut(),
             keep_outermost: true,
+            ..Setting::EMPTY
         };
         // SAFETY: the scratch memory has that length and alignment; the other pointers are null.
         let outcome = unsafe { walk(cursor, &mut self.env, &mut reader, &mut self.room, &setting) };

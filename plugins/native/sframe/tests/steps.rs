@@ -103,21 +103,10 @@ fn run(pc: u64, stack: &[u64], others: &[(u8, u64)]) -> (StopReason, usize) {
     registers[usize::from(RSP)] = STACK;
     others.iter().for_each(|(register, value)| registers[usize::from(*register)] = *value);
     let cursor = Cursor { regs: Regs::full(pc, registers), exact: true };
-    let null = std::ptr::null_mut();
-    let setting = Setting {
-        thread_pointer: 0,
-        tsd_offset: 0,
-        ucontext: std::ptr::null(),
-        scratch: null,
-        exchange: std::ptr::null_mut(),
-        progress: std::ptr::null_mut(),
-        last_walk: std::ptr::null_mut(),
-        keep_outermost: false,
-    };
     let (table, mut found) = (table(), vec![0; 8192]);
     let mut reader = Reader::recorded(&regions);
     // SAFETY: no scratch, so no plugin is called.
-    let outcome = unsafe { walk(cursor, &mut Rules { table: &table }, &mut reader, &mut found, &setting) };
+    let outcome = unsafe { walk(cursor, &mut Rules { table: &table }, &mut reader, &mut found, &Setting::EMPTY) };
     (outcome.stop, frames(&found[..outcome.words]).count())
 }
 

@@ -103,16 +103,7 @@ impl Walked {
 pub fn walk_here(regs: Regs, with_trail: bool) -> Walked {
     let mut words = [0u64; 512];
     let mut process = Process { memo: Memo::default() };
-    let setting = Setting {
-        thread_pointer: 0,
-        tsd_offset: 0,
-        ucontext: std::ptr::null(),
-        scratch: std::ptr::null_mut(),
-        exchange: std::ptr::null_mut(),
-        progress: std::ptr::null_mut(),
-        last_walk: if with_trail { LAST.0.get() } else { std::ptr::null_mut() },
-        keep_outermost: false,
-    };
+    let setting = Setting { last_walk: if with_trail { LAST.0.get() } else { std::ptr::null_mut() }, ..Setting::EMPTY };
     // SAFETY: no scratch, no progress; the last_walk is this thread's.
     let outcome = unsafe { walk(Cursor { regs, exact: true }, &mut process, &mut guarded(), &mut words, &setting) };
     let addresses = frames(&words[..outcome.words])
