@@ -205,8 +205,8 @@ const ENTRIES: usize = 512;
 /// At most this number of symbols of one bucket.
 const BUCKET: u32 = 1 << 16;
 
-/// The process address in an entry of the dynamic section of an object with this load bias. glibc's loader has added the
-/// bias already, but in sections that cannot be written (the vDSO's); musl's adds it nowhere. Async-signal-safe.
+/// The process address in an entry of the dynamic section of an object with this load bias. glibc's loader has added
+/// the bias already, but in sections that cannot be written (the vDSO's); musl's adds it nowhere. Async-signal-safe.
 pub(crate) fn loaded_address(value: u64, bias: u64) -> u64 {
     // A bias in the upper half is a negative one, of an object that is linked for a higher address: no address there
     // lies below it, but for that of a vDSO which is linked for the upper half.
