@@ -5,10 +5,10 @@ use rustix::process::{getgid, getuid};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use uunwind_analyse::{needed_closure, resolve_program, Problem, Resolved, Traits};
-use uunwind_elf::{files, AnalyseError};
+use uunwind_elf::{AnalyseError, Image};
 
-/// Size limit of a C library that is read, in bytes.
-const LIBC_LIMIT: u64 = 256 << 20;
+/// Size limit of the table of a C library's strings, in bytes.
+const STRINGS_LIMIT: u64 = 16 << 20;
 /// First glibc with the loader's function that the walk needs (`_dl_find_object`), as the library spells the version.
 const GLIBC_NEEDED: &[u8] = b"GLIBC_2.35\0";
 
@@ -175,8 +175,10 @@ fn check_traits(shown: &str, executable: &Path, traits: &Traits) -> Result<(), F
 fn check_libc(shown: &str, closure: &[PathBuf]) -> Result<(), Failure> {
     let is_libc = |path: &&PathBuf| path.file_name().is_some_and(|f| f == "libc.so.6" || is_versioned_libc(f));
     let Some(libc) = closure.iter().find(is_libc) else { return Ok(()) };
-    let Ok(bytes) = files::read(libc, LIBC_LIMIT) else { return Ok(()) };
-    if bytes.windows(GLIBC_NEEDED.len()).any(|w| w == GLIBC_NEEDED) {
+    let Ok(image) = Image::open(libc) else { return Ok(()) };
+    // It names the versions that the library has.
+    let Some(strings) = image.dynamic().string_table(&image, STRINGS_LIMIT) else { return Ok(()) };
+    if strings.windows(GLIBC_NEEDED.len()).any(|w| w == GLIBC_NEEDED) {
         return Ok(());
     }
     Err(Failure::new(format!(

@@ -9,10 +9,11 @@
 
 use crate::facts::ObjectFacts;
 use crate::plugins::own_file;
-use crate::state::{FileId, State};
+use crate::state::State;
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use uunwind_core::plugin::{padded, trimmed};
+use uunwind_elf::FileId;
 use uunwind_tables_build::private_folder::Drawer;
 use uunwind_tables_build::{user_folder, Name};
 

@@ -30,10 +30,11 @@ mod state;
 mod symbolize;
 
 use findshlibs::{SharedLibrary, TargetSharedLibrary};
-use state::{FileId, Settled, State};
+use state::{Settled, State};
 use std::path::PathBuf;
 use uunwind_core::errno::{Errno, ENOEXEC};
 use uunwind_core::library::{Library, BUILD, BY_ITSELF};
+use uunwind_elf::FileId;
 
 /// The loader's name of the vDSO.
 const VDSO: &str = "linux-vdso.so.1";

@@ -3,12 +3,12 @@
 
 use crate::facts::{self, Analysts};
 use crate::kept::{Kept, KeptTable, Store};
-use crate::state::{FileId, State};
+use crate::state::State;
 use crate::{forever, plugins};
 use std::path::Path;
 use uunwind_core::errno::{Errno, EEXIST, ENOMEM};
 use uunwind_core::library::Library;
-use uunwind_elf::Image;
+use uunwind_elf::{FileId, Image};
 use uunwind_tables_build::{Cache, NoTable};
 
 /// Where the objects of one set-up are looked for.

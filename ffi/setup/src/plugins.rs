@@ -1,14 +1,14 @@
 //! Opens plugins in this process and installs them in libuunwind: uu's own from the folder beside this object, and
 //! those that the environment lists.
 
-use crate::state::{FileId, Installed, State};
+use crate::state::{Installed, State};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use uunwind_built_in::HALVES;
 use uunwind_core::library::Library;
 use uunwind_core::plugin::{padded, Entry};
-use uunwind_elf::Image;
+use uunwind_elf::{FileId, Image};
 use uunwind_loader::{files_in, open, Plugin, ENV_PLUGINS, MOST};
 
 /// A plugin that is open in this process.

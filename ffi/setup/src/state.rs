@@ -5,10 +5,9 @@ use crate::forked;
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use std::collections::HashSet;
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use uunwind_elf::FileId;
 
 /// A plugin that is installed in libuunwind.
 #[derive(Clone, Debug)]
@@ -19,24 +18,6 @@ pub struct Installed {
     pub index: u32,
     /// Whether its analyse half is a part of uu, and runs in this process.
     pub built_in: bool,
-}
-
-/// A file, and what it holds: whatever changes a file's contents changes one of its times.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct FileId([u64; 7]);
-
-impl FileId {
-    /// Device, inode, size, and the times of its last change of contents and of state.
-    pub fn of(file: &Metadata) -> FileId {
-        let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
-        let [mtime, mtime_ns, ctime, ctime_ns] = times.map(|time| time as u64);
-        FileId([file.dev(), file.ino(), file.size(), mtime, mtime_ns, ctime, ctime_ns])
-    }
-
-    /// The same as bytes.
-    pub fn bytes(&self) -> impl Iterator<Item = u8> + '_ {
-        self.0.iter().flat_map(|word| word.to_le_bytes())
-    }
 }
 
 /// What libuunwind has been given.

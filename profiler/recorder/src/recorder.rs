@@ -34,7 +34,8 @@ use uunwind_ring::{
     FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EVENTS, FLAG_EXPLICIT, FLAG_KERNEL, FLAG_NO_CHILDREN, FLAG_USER_MODE,
     FLAG_WALL,
 };
-use uunwind_tables_build::Cache;
+use uunwind_tables_build::private_folder::Drawer;
+use uunwind_tables_build::{user_folder, Cache};
 
 /// Time between passes, in ms. At most one sampling period at the default rate, because a process's executable can be
 /// read only while it lives.
@@ -100,6 +101,8 @@ pub fn record_with(
     let files = output.file().and_then(|mut file| probe(&mut file).and_then(|()| Ok((file.try_clone()?, file))));
     let (file, kept) = files.map_err(|e| RecordError::Output(wanted.clone(), e))?;
     let languages = analysers.languages();
+    let mut analysers = analysers;
+    user_folder().into_iter().for_each(|folder| analysers.keep_answers(Drawer::at(folder.join("answers"))));
     let mut objects = Objects::new(Cache::of_user(), analysers);
     objects.vdso(&mut facts);
     let ours = config.objects.iter().chain([&config.preload]);

@@ -22,7 +22,7 @@ use uunwind_tables_build::private_folder::Drawer;
 use uunwind_tables_build::user_folder;
 
 /// What is kept of sections: raised whenever that changes.
-const SECTIONS: &str = "1";
+const SECTIONS: &str = "2";
 
 /// Lists the places where an object's file may be found, best first. The recorder adds files that it kept open.
 pub type Files<'a> = dyn Fn(&Object) -> Vec<PathBuf> + 'a;

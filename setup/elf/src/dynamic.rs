@@ -44,6 +44,13 @@ impl Dynamic {
         entries.filter_map(|(_, offset)| self.string(image, *offset)).map(OsString::from_vec).collect()
     }
 
+    /// The whole table of the strings, of at most `most` bytes: names of symbols and of their versions are in it, too.
+    pub fn string_table(&self, image: &Image, most: u64) -> Option<Vec<u8>> {
+        let (table, size) = (self.value(elf::DT_STRTAB)?, self.value(elf::DT_STRSZ)?);
+        let mut bytes = vec![0; usize::try_from(size).ok().filter(|_| size <= most)?];
+        image.read_address(table, &mut bytes).then_some(bytes)
+    }
+
     fn string(&self, image: &Image, offset: u64) -> Option<Vec<u8>> {
         let (table, size) = (self.value(elf::DT_STRTAB)?, self.value(elf::DT_STRSZ)?);
         let mut left = size.checked_sub(offset)?.min(STRING_LIMIT);

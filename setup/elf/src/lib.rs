@@ -9,6 +9,7 @@ pub mod blocks;
 pub mod compressed;
 mod dynamic;
 mod error;
+mod file_id;
 pub mod files;
 mod frames;
 mod hash;
@@ -23,6 +24,7 @@ mod view;
 
 pub use dynamic::Dynamic;
 pub use error::AnalyseError;
+pub use file_id::FileId;
 pub use image::{Image, Segment};
 pub use notes::Section;
 use uunwind_core::object_key;

@@ -2,12 +2,15 @@
 //! later; when the recording ends, line tables go in, lines come out. A plugin that
 //! fails is started again; after [`FAILURE_LIMIT`] failures its analyse half is switched off.
 
+use crate::answers::{identity, Answers};
 use crate::server::{wait_readable, Launcher, Server};
-use crate::wire::Table;
+use crate::wire::{Answer, Table};
 use crate::Plugin;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
+use uunwind_elf::private_folder::Drawer;
+use uunwind_elf::FileId;
 use uunwind_language::Language;
 
 /// Number of failures after which an analyse half is switched off.
@@ -51,6 +54,7 @@ pub struct Finding {
 pub struct Analysers {
     launcher: Launcher,
     list: Vec<Analyser>,
+    answers: Option<Answers>,
 }
 
 #[derive(Debug)]
@@ -61,6 +65,8 @@ struct Analyser {
     /// Files to analyse: the first is being analysed if `asked` is set, the others wait.
     queue: VecDeque<Request>,
     asked: bool,
+    /// The first file of the queue as it was before it was asked for, where its answer may be kept.
+    file: Option<FileId>,
 }
 
 /// A file to be analysed.
@@ -76,12 +82,17 @@ struct Request {
 impl Analysers {
     /// No plugins yet.
     pub fn new(launcher: Launcher) -> Analysers {
-        Analysers { launcher, list: Vec::new() }
+        Analysers { launcher, list: Vec::new(), answers: None }
+    }
+
+    /// Keeps what uu's own halves answer in this folder, and looks for it there.
+    pub fn keep_answers(&mut self, folder: Drawer) {
+        self.answers = Answers::new(folder, &self.launcher);
     }
 
     /// Adds a plugin, with its process if it has a half that runs there.
     pub fn add(&mut self, plugin: Plugin, server: Option<Server>) {
-        self.list.push(Analyser { plugin, server, failures: 0, queue: VecDeque::new(), asked: false });
+        self.list.push(Analyser { plugin, server, failures: 0, queue: VecDeque::new(), asked: false, file: None });
     }
 
     /// What reports must know of the plugins' languages.
@@ -130,6 +141,7 @@ impl Analysers {
             analyser.server = None;
             analyser.asked = false;
         }
+        self.answers.iter_mut().for_each(Answers::shrink);
     }
 
     /// Whether answers are outstanding.
@@ -151,7 +163,7 @@ impl Analysers {
     pub fn poll(&mut self) -> Vec<Finding> {
         let mut findings = Vec::new();
         for (plugin, analyser) in self.list.iter_mut().enumerate() {
-            while let Some((key, outcome)) = analyser.next(&self.launcher) {
+            while let Some((key, outcome)) = analyser.next(&self.launcher, &mut self.answers) {
                 findings.push(Finding { key, plugin, outcome });
             }
         }
@@ -161,7 +173,7 @@ impl Analysers {
 
 impl Analyser {
     /// The next answer, if it has arrived.
-    fn next(&mut self, launcher: &Launcher) -> Option<(u64, Outcome)> {
+    fn next(&mut self, launcher: &Launcher, answers: &mut Option<Answers>) -> Option<(u64, Outcome)> {
         let Request { key, file, path } = self.queue.front().cloned()?;
         if !self.plugin.analyses {
             return self.finish(key, Outcome::NotMine);
@@ -169,7 +181,15 @@ impl Analyser {
         if self.failures >= FAILURE_LIMIT {
             return self.finish(key, Outcome::Off);
         }
+        let mut answers = answers.as_mut().filter(|_| self.plugin.built_in);
         let asked = self.asked;
+        if !asked {
+            self.file = answers.as_ref().and_then(|_| identity(&file));
+            let kept = self.file.and_then(|id| answers.as_ref()?.find(&self.plugin, id));
+            if let Some(answer) = kept.filter(|answer| answer.key == key) {
+                return self.finish(key, outcome(answer));
+            }
+        }
         let server = match self.running(launcher) {
             Ok(server) => server,
             Err(why) => return self.failed(key, why),
@@ -186,14 +206,13 @@ impl Analyser {
             Err(why) => return self.failed(key, why),
         };
         // Another file may have replaced the one under the path.
-        let outcome = match answer.outcome {
-            _ if answer.key != key => Outcome::NotMine,
-            0 => Outcome::NotMine,
-            n if n > 0 => Outcome::Facts(answer.facts),
-            _ if answer.note.is_empty() => Outcome::Refused("it cannot be served".to_owned()),
-            _ => Outcome::Refused(answer.note),
-        };
-        self.finish(key, outcome)
+        if answer.key != key {
+            return self.finish(key, Outcome::NotMine);
+        }
+        if let (Some(answers), Some(id)) = (&mut answers, self.file.filter(|id| identity(&file) == Some(*id))) {
+            answers.keep(&self.plugin, id, &answer);
+        }
+        self.finish(key, outcome(answer))
     }
 
     /// Its process, started again if it has ended.
@@ -220,5 +239,14 @@ impl Analyser {
         self.asked = false;
         self.queue.pop_front();
         Some((key, outcome))
+    }
+}
+
+fn outcome(answer: Answer) -> Outcome {
+    match answer.outcome {
+        0 => Outcome::NotMine,
+        n if n > 0 => Outcome::Facts(answer.facts),
+        _ if answer.note.is_empty() => Outcome::Refused("it cannot be served".to_owned()),
+        _ => Outcome::Refused(answer.note),
     }
 }

@@ -5,10 +5,12 @@
 //! anything, so each plugin is opened in a process of its own:
 //!
 //! * [`serve`]: that process; [`server`]: uu's end of it; [`wire`]: the messages between them;
-//! * [`analysers`]: all analyse halves together, with queues, so that the recorder never waits for one;
+//! * [`analysers`]: all analyse halves together, with queues, so that the recorder never waits for one; `answers`: what
+//!   those of uu have answered, on disk;
 //! * [`calls`]: the signal half of a plugin that is not uu's own, where uu walks from outside.
 
 pub mod analysers;
+mod answers;
 pub mod calls;
 mod half;
 mod open;

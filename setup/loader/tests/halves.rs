@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use uunwind_elf::private_folder::Drawer;
 use uunwind_loader::analysers::{Finding, Outcome, FAILURE_LIMIT};
 use uunwind_loader::wire::Table;
-use uunwind_loader::{Analysers, FoundPlugins};
+use uunwind_loader::{Analysers, FoundPlugins, Server};
 
 /// A plugin whose positions are line numbers in steps of the table's first byte; position 13 crashes it.
 const SOURCE: &str = r#"
@@ -143,4 +144,54 @@ fn a_process_that_has_ended_costs_an_error() {
     let ended = server.ask(Path::new("/bin/sh"), Path::new("/bin/sh"));
     assert_eq!(ended, Err("it crashed (signal 4)".to_owned()));
     std::fs::remove_dir_all(folder).expect("cleaned");
+}
+
+/// What a half of uu's own has answered is there the next time, without its process; those of others are asked again.
+#[test]
+fn answers_of_own_halves_are_kept() {
+    let folder = std::env::temp_dir().join(format!("uu-halves-answers-{}", std::process::id()));
+    let object = compiled(&folder, "sizeof table");
+    let launcher = vec![env!("CARGO_BIN_EXE_uunwind-plugin-server").into()];
+    let answers = folder.join("answers");
+    let found = uunwind_loader::find(Path::new("/nonexistent"), Some(object.as_os_str()), launcher.clone());
+    let ask = |built_in: bool, works: bool, file: &Path| {
+        let plugin = uunwind_loader::Plugin { built_in, ..found.plugins[0].clone() };
+        let server = works.then(|| {
+            let mut server = Server::start(&launcher, &object).expect("a process");
+            server.hello().expect("its description");
+            server
+        });
+        let mut analysers = Analysers::new(launcher.clone());
+        analysers.keep_answers(Drawer::at(answers.clone()));
+        // Without a process, and with a file that is none, it cannot be asked.
+        let path = if works { plugin.path.clone() } else { "/nonexistent".into() };
+        analysers.add(uunwind_loader::Plugin { path, ..plugin }, server);
+        let key = uunwind_elf::key_of(&uunwind_elf::Image::open(file).expect("an object")).0;
+        analysers.ask(key, file, file);
+        let outcome = answer(&mut analysers).outcome;
+        analysers.close();
+        outcome
+    };
+    let facts = |file: &Path| Outcome::Facts(file.to_str().expect("UTF-8").into());
+    let is_unknown = |built_in, file: &Path| ask(built_in, false, file).is_unknown();
+    // Old files: one that was changed just now may change again without another time of change.
+    let (sh, cat) = (Path::new("/bin/sh"), Path::new("/bin/cat"));
+    assert!(is_unknown(true, sh));
+    assert_eq!((ask(true, true, sh), ask(true, false, sh)), (facts(sh), facts(sh)));
+    assert!(is_unknown(false, sh) && is_unknown(true, cat));
+    assert_eq!(ask(false, true, cat), facts(cat));
+    assert!(is_unknown(false, cat) && is_unknown(true, cat), "a half of another plugin");
+    // A file that has just been written, another one in its place, and damage.
+    let copy = folder.join("copy");
+    std::fs::copy(sh, &copy).expect("a copy");
+    assert_eq!(ask(true, true, &copy), facts(&copy));
+    assert!(is_unknown(true, &copy));
+    for file in std::fs::read_dir(&answers).expect("a folder").flatten() {
+        let mut bytes = std::fs::read(file.path()).expect("an answer");
+        *bytes.last_mut().expect("bytes") ^= 1;
+        std::fs::write(file.path(), bytes).expect("room");
+    }
+    assert!(is_unknown(true, sh));
+    assert_eq!((ask(true, true, sh), ask(true, false, sh)), (facts(sh), facts(sh)));
+    std::fs::remove_dir_all(&folder).expect("cleaned");
 }

@@ -25,93 +25,237 @@ pub fn names(path: &Path, addresses: &[u64]) -> Result<Vec<Named>, String> {
 /// As [`names`], in an ELF image.
 pub fn in_image<'data, R: ReadRef<'data>>(image: R, addresses: &[u64]) -> Result<Vec<Named>, String> {
     let elf = object::File::parse(image).map_err(|e| e.to_string())?;
-    let mut table = Table::read(&elf);
-    let mut order: Vec<usize> = (0..addresses.len()).collect();
-    order.sort_unstable_by_key(|index| addresses.get(*index));
-    let mut found = vec![None; addresses.len()];
-    for index in order {
-        if let (Some(address), Some(place)) = (addresses.get(index), found.get_mut(index)) {
-            *place = table.find(*address).map(|(start, name)| (start, name.to_owned()));
-        }
-    }
-    Ok(found)
+    let mut sorted = addresses.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let found = Table::read(&elf, &sorted).names();
+    let named = |address: &u64| found.get(sorted.binary_search(address).ok()?)?.map(|(at, name)| (at, name.to_owned()));
+    Ok(addresses.iter().map(named).collect())
 }
 
 /// One of several names for the same code, as a sort key. The smallest is preferred: fewest leading underscores, then
 /// global before weak before local, then the shortest.
 type Name<'a> = (usize, u8, usize, &'a str);
 
-/// A symbol that covers code: its beginning, its end (file addresses), its name.
-type Sized<'a> = (u64, u64, Name<'a>);
+/// A symbol that covers code: its beginning, its end (file addresses), its name. The greatest is preferred.
+type Sized<'a> = (u64, u64, Reverse<Name<'a>>);
 
-/// The symbols of a file that name code, searched in ascending order of addresses.
+/// What lies before an address: at the first address of several that it is for.
+#[derive(Clone, Default)]
+struct Before<'a> {
+    /// The end of a function with a size that is nearest before the address, or at it.
+    ended: Option<u64>,
+    /// The label that is nearest before it, or at it, with the end of its reach if no other symbol ended it.
+    label: Option<Sized<'a>>,
+}
+
+/// The symbols of a file that name code, as far as they say something of some addresses: those of a library are many,
+/// those of a stack are few, so that only names are read that one of them may have.
 struct Table<'a> {
-    /// Functions with a size, sorted; the first `begun` begin at or before the last address.
+    /// File addresses in ascending order, each once.
+    addresses: &'a [u64],
+    /// Functions with a size that cover one of them.
     functions: Vec<Sized<'a>>,
-    begun: usize,
-    /// Functions that may cover the current or a later address: the innermost on top, of these the longest.
-    open: BinaryHeap<(u64, u64, Reverse<Name<'a>>)>,
-    /// Ends of functions, sorted.
-    ends: Vec<u64>,
-    /// Labels, sorted, each with the end of its reach if no other symbol ended it.
-    labels: Vec<Sized<'a>>,
+    /// One for each address.
+    before: Vec<Before<'a>>,
 }
 
 impl<'a> Table<'a> {
-    fn read<'data: 'a>(elf: &'a impl Object<'data>) -> Table<'a> {
+    fn read<'data: 'a>(elf: &'a impl Object<'data>, addresses: &'a [u64]) -> Table<'a> {
         let executable = |flags| matches!(flags, SectionFlags::Elf { sh_flags } if sh_flags & u64::from(object::elf::SHF_EXECINSTR) != 0);
         let code: HashMap<SectionIndex, Range<u64>> = elf
             .sections()
             .filter(|section| executable(section.flags()))
             .map(|s| (s.index(), s.address()..s.address().saturating_add(s.size())))
             .collect();
-        let (mut functions, mut labels) = (Vec::new(), Vec::new());
+        let mut table = Table { addresses, functions: Vec::new(), before: vec![Before::default(); addresses.len()] };
         // The dynamic table is sparse: a label in it does not name all the code up to the next one.
         let symbols = elf.symbols().map(|s| (s, true)).chain(elf.dynamic_symbols().map(|s| (s, false)));
         for (symbol, reaches) in symbols {
-            let (start, size) = (symbol.address(), symbol.size());
-            let Some(section) = symbol.section_index().and_then(|index| code.get(&index)) else { continue };
-            let Ok(name) = symbol.name() else { continue };
-            if name.is_empty() || !section.contains(&start) {
+            let (start, size, kind) = (symbol.address(), symbol.size(), symbol.kind());
+            if !matches!(kind, SymbolKind::Text | SymbolKind::Unknown) {
                 continue;
             }
-            let underscores = name.bytes().take_while(|byte| *byte == b'_').count();
-            let binding = if symbol.is_weak() { 1 } else { 2 * u8::from(symbol.is_local()) };
-            let name = (underscores, binding, name.len(), name);
+            let Some(section) = symbol.section_index().and_then(|index| code.get(&index)) else { continue };
+            if !section.contains(&start) {
+                continue;
+            }
             let end = match (size, reaches) {
                 (0, true) => section.end,
                 (0, false) => start.saturating_add(1),
                 _ => start.saturating_add(size),
             };
+            let name = || {
+                let name = symbol.name().ok().filter(|name| !name.is_empty())?;
+                let underscores = name.bytes().take_while(|byte| *byte == b'_').count();
+                let binding = if symbol.is_weak() { 1 } else { 2 * u8::from(symbol.is_local()) };
+                Some(Reverse((underscores, binding, name.len(), name)))
+            };
+            if kind == SymbolKind::Text && size > 0 {
+                table.function(start, end, &name);
+            } else {
+                table.label(start, end, &name);
+            }
+        }
+        table
+    }
+
+    /// Index of the first address that is not below this one.
+    fn from(&self, address: u64) -> usize {
+        self.addresses.partition_point(|other| *other < address)
+    }
+
+    /// A function with a size. One without a name names nothing, and ends no label.
+    fn function(&mut self, start: u64, end: u64, name: &impl Fn() -> Option<Reverse<Name<'a>>>) {
+        let (first, after) = (self.from(start), self.from(end));
+        let covers = first < after;
+        let before = self.before.get_mut(after).filter(|before| before.ended.is_none_or(|other| other < end));
+        if !covers && before.is_none() {
+            return;
+        }
+        let Some(name) = name() else { return };
+        if let Some(before) = before {
+            before.ended = Some(end);
+        }
+        if covers {
+            self.functions.push((start, end, name));
+        }
+    }
+
+    fn label(&mut self, start: u64, end: u64, name: &impl Fn() -> Option<Reverse<Name<'a>>>) {
+        let first = self.from(start);
+        let Some(before) = self.before.get_mut(first) else { return };
+        if before.label.is_some_and(|other| (other.0, other.1) > (start, end)) {
+            return;
+        }
+        before.label = before.label.max(name().map(|name| (start, end, name)));
+    }
+
+    /// For each address, the symbol that names it.
+    fn names(mut self) -> Vec<Option<(u64, &'a str)>> {
+        self.functions.sort_unstable();
+        // Functions that may cover the current or a later address: the innermost on top, of these the longest.
+        let (mut next, mut open) = (self.functions.iter().peekable(), BinaryHeap::new());
+        let (mut ended, mut label) = (None, None);
+        let name = |(address, before): (&u64, &Before<'a>)| {
+            while let Some(function) = next.next_if(|function| function.0 <= *address) {
+                open.push(*function);
+            }
+            ended = ended.max(before.ended);
+            label = label.max(before.label);
+            while let Some((start, end, Reverse(name))) = open.peek() {
+                if end > address {
+                    return Some((*start, name.3));
+                }
+                open.pop();
+            }
+            let (start, end, Reverse(name)) = label?;
+            (*address < end && ended.is_none_or(|ended| ended <= start)).then_some((start, name.3))
+        };
+        self.addresses.iter().zip(&self.before).map(name).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the module says it, for one address after the other and with all symbols.
+    fn one_by_one(elf: &object::File<'_>, addresses: &[u64]) -> Vec<Named> {
+        let is_code = |index| {
+            let section = elf.section_by_index(index).expect("a section");
+            let SectionFlags::Elf { sh_flags } = section.flags() else { return None };
+            let range = section.address()..section.address() + section.size();
+            (sh_flags & u64::from(object::elf::SHF_EXECINSTR) != 0).then_some(range)
+        };
+        let (mut functions, mut labels) = (Vec::new(), Vec::new());
+        let symbols = elf.symbols().map(|s| (s, true)).chain(elf.dynamic_symbols().map(|s| (s, false)));
+        for (symbol, reaches) in symbols {
+            let Some(section) = symbol.section_index().and_then(is_code) else { continue };
+            let (start, size, name) = (symbol.address(), symbol.size(), symbol.name().unwrap_or_default());
+            if name.is_empty() || !section.contains(&start) {
+                continue;
+            }
+            let underscores = name.len() - name.trim_start_matches('_').len();
+            let binding = if symbol.is_weak() { 1 } else { 2 * u8::from(symbol.is_local()) };
+            let name = (underscores, binding, name.len(), name.to_owned());
             match symbol.kind() {
-                SymbolKind::Text if size > 0 => functions.push((start, end, name)),
-                SymbolKind::Text | SymbolKind::Unknown => labels.push((start, end, name)),
+                SymbolKind::Text if size > 0 => functions.push((start, start + size, name)),
+                SymbolKind::Text | SymbolKind::Unknown if size > 0 => labels.push((start, start + size, name)),
+                SymbolKind::Text | SymbolKind::Unknown => {
+                    labels.push((start, if reaches { section.end } else { start + 1 }, name));
+                }
                 _ => {}
             }
         }
-        functions.sort_unstable();
-        // The preferred name of several labels at one place comes last, where the search ends.
-        labels.sort_unstable_by(|a, b| (a.0, a.1).cmp(&(b.0, b.1)).then(b.2.cmp(&a.2)));
-        let mut ends: Vec<u64> = functions.iter().map(|(_, end, _)| *end).collect();
-        ends.sort_unstable();
-        Table { functions, begun: 0, open: BinaryHeap::new(), ends, labels }
+        let named = |address: &u64| {
+            let covers = functions.iter().filter(|f| f.0 <= *address && *address < f.1);
+            let best = covers.max_by_key(|f| (f.0, f.1, Reverse(&f.2)));
+            if let Some((start, _, name)) = best {
+                return Some((*start, name.3.clone()));
+            }
+            let label = labels.iter().filter(|l| l.0 <= *address).max_by_key(|l| (l.0, l.1, Reverse(&l.2)))?;
+            let ended = functions.iter().map(|f| f.1).filter(|end| end <= address).max();
+            (*address < label.1 && ended.is_none_or(|end| end <= label.0)).then(|| (label.0, label.2 .3.clone()))
+        };
+        addresses.iter().map(named).collect()
     }
 
-    /// The symbol that names an address. Addresses must come in ascending order.
-    fn find(&mut self, address: u64) -> Option<(u64, &'a str)> {
-        while let Some((start, end, name)) = self.functions.get(self.begun).filter(|f| f.0 <= address) {
-            self.open.push((*start, *end, Reverse(*name)));
-            self.begun += 1;
-        }
-        while let Some((start, end, Reverse(name))) = self.open.peek() {
-            if *end > address {
-                return Some((*start, name.3));
+    #[test]
+    fn addresses_are_named_as_all_symbols_say() {
+        let folder = std::env::temp_dir().join(format!("uu-table-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        // Functions within functions, several names of one place, labels before, in and after functions, gaps.
+        let text = r#"
+            .macro function name, size
+                .type \name, @function
+                .size \name, \size
+            .endm
+            .text
+            .globl _start, outer, other_outer, __inner, inner_of_it
+            _start: label_at_start: nop
+            outer: other_outer: nop
+            __inner: inner_of_it: nop; nop
+            label_in_inner: nop
+            after_inner: nop
+            longer: nop; nop
+            after_all: nop; nop
+            _first: first: .weak first; nop; nop
+            empty: .type empty, @function; nop; nop
+            whole: nop; nop; nop; nop
+            untyped: .size untyped, 2; nop; nop; nop
+            last: nop
+            function outer, 5
+            function other_outer, 7
+            function __inner, 3
+            function inner_of_it, 3
+            function longer, 4
+            function whole, 3
+        "#;
+        std::fs::write(folder.join("x.s"), text).expect("room");
+        crate::tests::run(&folder, "gcc -nostdlib -static -o x x.s && gcc -nostdlib -shared -o x.so x.s");
+        crate::tests::run(&folder, "strip -o stripped.so x.so");
+        for name in ["x", "x.so", "stripped.so", "/proc/self/exe"] {
+            let bytes = std::fs::read(folder.join(name)).expect("a file");
+            let elf = object::File::parse(&*bytes).expect("ELF");
+            let text = elf.section_by_name(".text").expect("code");
+            let (start, end) = (text.address(), text.address() + text.size());
+            let step = (text.size() / 40).max(1);
+            let around =
+                elf.symbols().take(40).flat_map(|s| [s.address().wrapping_sub(1), s.address(), s.address() + 1]);
+            let mut addresses: Vec<u64> =
+                (start.saturating_sub(2)..end + 2).step_by(step as usize).chain(around).collect();
+            let half = addresses.len() / 2;
+            addresses.rotate_left(half);
+            let expected = one_by_one(&elf, &addresses);
+            assert_eq!(in_image(&bytes[..], &addresses), Ok(expected.clone()), "{name}");
+            assert!(expected.iter().any(Option::is_some) && expected.iter().any(Option::is_none), "{name}");
+            // What other addresses are asked for together changes nothing.
+            for (address, named) in addresses.iter().zip(expected).step_by(7) {
+                assert_eq!(in_image(&bytes[..], &[*address]), Ok(vec![named]), "{name} {address:#x}");
             }
-            self.open.pop();
         }
-        let before = self.labels.partition_point(|label| label.0 <= address).checked_sub(1)?;
-        let (start, end, name) = *self.labels.get(before)?;
-        let ended = self.ends.partition_point(|end| *end <= address).checked_sub(1).and_then(|i| self.ends.get(i));
-        (address < end && ended.is_none_or(|ended| *ended <= start)).then_some((start, name.3))
+        std::fs::remove_dir_all(&folder).expect("the folder");
     }
 }

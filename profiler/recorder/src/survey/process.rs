@@ -1,6 +1,8 @@
 //! Reads processes from [proc(5)](https://man7.org/linux/man-pages/man5/proc.5.html). A process may end at any time, so
 //! every file may be missing.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use uunwind_elf::process;
 
@@ -39,10 +41,15 @@ impl Seen {
 
 /// The process that has this pid now.
 pub fn see(pid: u32) -> Option<Seen> {
-    let text = |folder: &Path| Some(String::from_utf8_lossy(&std::fs::read(folder.join("stat")).ok()?).into_owned());
-    let main = parse(pid, &text(Path::new(&format!("/proc/{pid}")))?)?;
+    let parsed = |path: String| {
+        // All of it is there at the first read: it is shorter than this, and asking for its size tells nothing.
+        let mut bytes = [0; 2048];
+        let len = File::open(path).ok()?.read(&mut bytes).ok()?;
+        parse(pid, &String::from_utf8_lossy(bytes.get(..len)?))
+    };
+    let main = parsed(format!("/proc/{pid}/stat"))?;
     let other = main.zombie.then(|| process::stand_in(pid)).flatten();
-    let other = other.and_then(|tid| parse(pid, &text(Path::new(&format!("/proc/{pid}/task/{tid}")))?));
+    let other = other.and_then(|tid| parsed(format!("/proc/{pid}/task/{tid}/stat")));
     // Its main thread has ended, and another one lives: they have the arguments in common.
     Some(other.map_or(main.clone(), |Seen { zombie, image, .. }| Seen { zombie, image, ..main }))
 }

@@ -1,7 +1,7 @@
 //! The DWARF sections of an ELF file, as they are there or decompressed. Any bytes may be passed: what is read and made
 //! of all files together has a limit.
 
-use super::kept;
+use super::kept::{self, Packed};
 use gimli::{Dwarf, EndianSlice, LittleEndian, SectionId};
 use object::{Object, ObjectSection, ReadCache, ReadRef, SectionFlags};
 use std::cell::Cell;
@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use typed_arena::Arena;
 use uunwind_elf::private_folder::Drawer;
-use uunwind_elf::{compressed, files};
+use uunwind_elf::{compressed, files, FileId};
 
 /// Most bytes of sections that are used for one object, decompressed.
 const LIMIT: u64 = 2 << 30;
@@ -160,17 +160,26 @@ impl<'b> Sections<'b> {
         if section.size > left {
             return Err(format!("of an object's debug information, at most {LIMIT} bytes are read"));
         }
-        let bytes = self.content.read(section.offset, section.size).map_err(|error| error.to_string())?;
-        let content = match section.packing {
-            Packing::None => return Ok(bytes),
-            Packing::Gabi => kept::section(folder, &bytes, left, || compressed::section(&bytes, left)),
-            Packing::Old => kept::section(folder, &bytes, left, || compressed::old_section(&bytes, left)),
-        };
-        content.map_err(|error| error.to_string())
+        let read = || self.content.read(section.offset, section.size).map_err(|error| error.to_string());
+        let place = (section.offset, section.size);
+        let packed = Packed { file: &|| self.content.identity(), name: &section.name, place, read: &read };
+        match section.packing {
+            Packing::None => read(),
+            Packing::Gabi => kept::section(folder, &packed, left, |bytes| compressed::section(bytes, left)),
+            Packing::Old => kept::section(folder, &packed, left, |bytes| compressed::old_section(bytes, left)),
+        }
     }
 }
 
 impl Content<'_> {
+    /// Which file it is, if its content may be kept.
+    fn identity(&self) -> Option<FileId> {
+        match self {
+            Content::File(file) => FileId::settled(&file.metadata().ok()?),
+            Content::Image(_) => None,
+        }
+    }
+
     /// Needs no more memory than there are bytes; too little memory is an error.
     fn read(&self, offset: u64, size: u64) -> std::io::Result<Vec<u8>> {
         let cut = || std::io::Error::other("the file ends before it does");

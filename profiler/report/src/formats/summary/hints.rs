@@ -5,6 +5,7 @@ use crate::stacks::{Kind, Profile};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use uunwind_recording::Recording;
 
@@ -154,9 +155,12 @@ const PACKAGES: &str = "/var/lib/dpkg/info";
 
 /// The Debian package that has installed a file.
 fn package(path: &str) -> Option<String> {
-    let names =
-        std::fs::read_dir(PACKAGES).ok()?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-    package_among(path, names.collect(), |name| std::fs::read(Path::new(PACKAGES).join(name)).ok())
+    if !path.starts_with('/') {
+        return None;
+    }
+    let names = std::fs::read_dir(PACKAGES).ok()?.flatten().map(|entry| entry.file_name());
+    let lists = names.filter(|name| name.as_bytes().ends_with(b".list")).filter_map(|name| name.into_string().ok());
+    package_among(path, lists.collect(), |name| std::fs::read(Path::new(PACKAGES).join(name)).ok())
 }
 
 /// The same, by the names of lists and what is in them. There may be thousands of lists, with megabytes: first come
@@ -168,7 +172,7 @@ fn package_among(path: &str, mut names: Vec<String>, read: impl Fn(&str) -> Opti
         |list: &[u8]| list.split(|byte| *byte == b'\n').any(|line| paths.iter().any(|path| path.as_bytes() == line));
     let file = path.rsplit('/').next().unwrap_or(path);
     let alike = |name: &String| name.bytes().zip(file.bytes()).take_while(|(a, b)| a == b).count();
-    names.sort_by_key(|name| Reverse(alike(name)));
+    names.sort_by_cached_key(|name| Reverse(alike(name)));
     let mut packages = names.iter().filter_map(|name| Some((name, name.strip_suffix(".list")?)));
     let (_, package) = packages.find(|(name, _)| read(name).is_some_and(|list| has(&list)))?;
     package.split(':').next().map(str::to_owned)
