@@ -10,6 +10,7 @@ mod eh_frame_list;
 mod elf_analyse;
 mod facts;
 mod frame_words;
+mod from_code;
 mod gdb_list;
 mod jit_names;
 mod kept_objects;
@@ -81,6 +82,7 @@ targets! { $
     unwind_elf: "ELF files as `uu doctor` and `uu sframe make` read them", unwind_elf::run, 8_000;
     sframe: "SFrame sections: headers, index, rows, rules", sframe::run, 150_000;
     rule_table: "rule tables by pc, and their builder over any .eh_frame", rule_table::run, 60_000;
+    from_code: "rows made from machine code: files, and bare instructions", from_code::run, 15_000;
     walk: "the walk over any registers, rules and stack", walk::run, 100_000;
     python_thread_names: "what Python calls its threads, in any memory", python_thread_names::run, 20_000;
     python_overlay: "the Python plugin, called by the walk, over any memory", python_overlay::run, 20_000;

@@ -1,0 +1,250 @@
+//! What is analysed: the code of a file, where its functions begin, and what it says of them.
+
+use super::noreturn;
+use object::elf::{FileHeader64, PF_W, PF_X, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, R_X86_64_RELATIVE, SHF_EXECINSTR};
+use object::read::elf::ElfFile;
+use object::{
+    LittleEndian, Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTable, RelocationFlags,
+    RelocationTarget, SectionFlags, SegmentFlags, SymbolKind,
+};
+use std::collections::HashSet;
+use uunwind_core::span::Span;
+
+/// Bytes at a file address.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// File address of the first one.
+    pub start: u64,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Part<'a> {
+    /// The bytes from an address on.
+    pub fn from(&self, address: u64) -> Option<&'a [u8]> {
+        self.bytes.get(usize::try_from(address.checked_sub(self.start)?).ok()?..).filter(|rest| !rest.is_empty())
+    }
+
+    /// Its addresses.
+    pub fn span(&self) -> Span {
+        Span::sized(self.start, self.bytes.len() as u64)
+    }
+}
+
+/// The code of a file. Addresses are file addresses.
+#[derive(Clone, Debug, Default)]
+pub struct Code<'a> {
+    /// Executable code, by address, without what links procedures.
+    pub text: Vec<Part<'a>>,
+    /// What is never written: tables of jumps may lie there.
+    pub constants: Vec<Part<'a>>,
+    /// What another source describes, by address.
+    pub described: Vec<Span>,
+    /// Where functions begin for certain.
+    pub entries: Vec<u64>,
+    /// Where functions may begin: addresses of code in data, and targets of what may be calls.
+    pub candidates: Vec<u64>,
+    /// Parts of functions that lie elsewhere (`.cold`): they are jumped to, or entered by exceptions, with their
+    /// functions' frames.
+    pub parts: Vec<Span>,
+    /// Functions that never return.
+    pub never: HashSet<u64>,
+    /// Words that hold the addresses of such functions.
+    pub never_by_word: HashSet<u64>,
+    /// Stubs of functions that return.
+    pub returning: HashSet<u64>,
+    /// Words that hold the addresses of such functions.
+    pub returning_by_word: HashSet<u64>,
+    /// Where the program starts: no return address lies there.
+    pub start: Option<u64>,
+}
+
+/// Sections with stubs of the procedure linkage table begin so.
+const LINKAGE: &[u8] = b".plt";
+
+/// Whether a symbol's name is one that compilers give to a part of a function.
+fn is_part(name: &[u8]) -> bool {
+    let mark = b".cold";
+    let ends = |at: usize| matches!(name.get(at + mark.len()), None | Some(b'.'));
+    name.windows(mark.len()).enumerate().any(|(at, found)| found == mark && ends(at))
+}
+
+/// Versions of symbols of glibc begin so: all of its functions that never return are known by name.
+const C_LIBRARY: &[u8] = b"GLIBC_2";
+
+impl<'a> Code<'a> {
+    /// The code of an ELF file. `described`: the functions that another source describes. Nothing, if it cannot be
+    /// read.
+    pub fn of_file(bytes: &'a [u8], described: &[Span]) -> Code<'a> {
+        let mut code = Code { described: described.to_vec(), ..Code::default() };
+        code.described.retain(|span| span.start < span.end);
+        code.described.sort_unstable_by_key(|span| (span.start, span.end));
+        if let Ok(file) = ElfFile::<FileHeader64<LittleEndian>>::parse(bytes) {
+            code.read(&file);
+        }
+        code
+    }
+
+    fn read(&mut self, file: &ElfFile<'a, FileHeader64<LittleEndian>>) {
+        let mut linkage = Vec::new();
+        for section in file.sections() {
+            let SectionFlags::Elf { sh_flags } = section.flags() else { continue };
+            let (Ok(name), Ok(bytes)) = (section.name_bytes(), section.data()) else { continue };
+            if sh_flags & u64::from(SHF_EXECINSTR) == 0 || bytes.is_empty() {
+                continue;
+            }
+            let part = Part { start: section.address(), bytes };
+            if name.starts_with(LINKAGE) {
+                linkage.push(part);
+            } else {
+                self.text.push(part);
+            }
+        }
+        let has_sections = !self.text.is_empty();
+        for segment in file.segments() {
+            let (SegmentFlags::Elf { p_flags }, Ok(bytes)) = (segment.flags(), segment.data()) else { continue };
+            let part = Part { start: segment.address(), bytes };
+            if p_flags & PF_X != 0 && !has_sections {
+                self.text.push(part);
+            }
+            if p_flags & PF_W == 0 {
+                self.constants.push(part);
+            }
+        }
+        self.text.sort_by_key(|part| part.start);
+        // Sections that overlap are none that a linker wrote.
+        let mut end = 0;
+        self.text.retain(|part| {
+            let is_after = part.start >= end && part.start.checked_add(part.bytes.len() as u64).is_some();
+            end = if is_after { part.span().end } else { end };
+            is_after
+        });
+        self.symbols(file);
+        self.relocations(file);
+        self.stubs(&linkage);
+        self.start = Some(file.entry()).filter(|start| *start != 0);
+        self.called();
+        self.parts.sort_unstable_by_key(|span| (span.start, span.end));
+        let parts = core::mem::take(&mut self.parts);
+        let is_part = |at: u64| parts.binary_search_by_key(&at, |span| span.start).is_ok();
+        self.entries.retain(|at| !is_part(*at));
+        self.candidates.retain(|at| !is_part(*at));
+        self.parts = parts;
+        for list in [&mut self.entries, &mut self.candidates] {
+            list.sort_unstable();
+            list.dedup();
+        }
+    }
+
+    fn symbols(&mut self, file: &ElfFile<'a, FileHeader64<LittleEndian>>) {
+        for symbol in file.symbols().chain(file.dynamic_symbols()) {
+            if !symbol.is_definition() || self.part(symbol.address()).is_none() {
+                continue;
+            }
+            if symbol.name_bytes().is_ok_and(is_part) {
+                self.parts.push(Span::sized(symbol.address(), symbol.size().max(1)));
+            } else if symbol.kind() == SymbolKind::Text && symbol.size() > 0 {
+                self.entries.push(symbol.address());
+            } else {
+                self.candidates.push(symbol.address());
+            }
+            if symbol.name().is_ok_and(noreturn::is_one) {
+                self.never.insert(symbol.address());
+            }
+        }
+    }
+
+    fn relocations(&mut self, file: &ElfFile<'a, FileHeader64<LittleEndian>>) {
+        let Some(relocations) = file.dynamic_relocations() else { return };
+        let names = file.dynamic_symbol_table();
+        let (sections, data) = (file.elf_section_table(), file.data());
+        let versions = sections.versions(LittleEndian, data).ok().flatten();
+        for (place, relocation) in relocations {
+            let RelocationFlags::Elf { r_type } = relocation.flags() else { continue };
+            match (r_type, relocation.target()) {
+                (R_X86_64_RELATIVE, _) => {
+                    let target = relocation.addend() as u64;
+                    if self.part(target).is_some() {
+                        self.candidates.push(target);
+                    }
+                }
+                (R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT, RelocationTarget::Symbol(index)) => {
+                    let symbol = names.as_ref().and_then(|names| names.symbol_by_index(index).ok());
+                    let version = versions.as_ref().and_then(|versions| {
+                        versions.version(versions.version_index(LittleEndian, index)).ok().flatten()
+                    });
+                    if symbol.and_then(|symbol| symbol.name().ok()).is_some_and(noreturn::is_one) {
+                        self.never_by_word.insert(place);
+                    } else if version.is_some_and(|version| version.name().starts_with(C_LIBRARY)) {
+                        self.returning_by_word.insert(place);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Stubs that jump to functions that never return, or that return.
+    fn stubs(&mut self, linkage: &[Part<'_>]) {
+        for part in linkage {
+            for (at, jump) in part.bytes.windows(6).enumerate().filter(|(_, jump)| jump.starts_with(&[0xff, 0x25])) {
+                let distance = jump.get(2..).and_then(|rest| rest.first_chunk()).map_or(0, |n| i32::from_le_bytes(*n));
+                let ip = part.start.wrapping_add(at as u64);
+                let word = ip.wrapping_add(6).wrapping_add_signed(i64::from(distance));
+                // After `endbr64`, or a prefix, perhaps.
+                let starts = [ip, ip.wrapping_sub(1), ip.wrapping_sub(4), ip.wrapping_sub(5)];
+                if self.never_by_word.contains(&word) {
+                    self.never.extend(starts);
+                } else if self.returning_by_word.contains(&word) {
+                    self.returning.extend(starts);
+                }
+            }
+        }
+    }
+
+    /// What may be called from code that is described: the bytes of calls and jumps are looked for, not decoded.
+    fn called(&mut self) {
+        let mut found = Vec::new();
+        for part in &self.text {
+            for (at, bytes) in part.bytes.windows(5).enumerate() {
+                let [0xe8 | 0xe9, a, b, c, d] = *bytes else { continue };
+                let distance = i64::from(i32::from_le_bytes([a, b, c, d]));
+                let target = part.start.wrapping_add(at as u64 + 5).wrapping_add_signed(distance);
+                let from = part.start.wrapping_add(at as u64);
+                if self.is_described(from) && !self.is_described(target) && self.part(target).is_some() {
+                    found.push(target);
+                }
+            }
+        }
+        self.candidates.append(&mut found);
+    }
+
+    /// The text that holds an address.
+    pub fn part(&self, address: u64) -> Option<Part<'a>> {
+        let index = self.text.partition_point(|part| part.start <= address).checked_sub(1)?;
+        self.text.get(index).filter(|part| part.span().contains(address)).copied()
+    }
+
+    /// Whether another source describes an address.
+    pub fn is_described(&self, address: u64) -> bool {
+        let index = self.described.partition_point(|span| span.start <= address);
+        // Functions do not overlap; where they do, those before the last one do not count.
+        index.checked_sub(1).and_then(|index| self.described.get(index)).is_some_and(|span| span.contains(address))
+    }
+
+    /// Whether an address lies in a part of a function whose beginning is elsewhere.
+    pub fn is_in_part(&self, address: u64) -> bool {
+        let index = self.parts.partition_point(|span| span.start <= address);
+        index.checked_sub(1).and_then(|index| self.parts.get(index)).is_some_and(|span| span.contains(address))
+    }
+
+    /// Whether a function that another source describes begins at an address.
+    pub fn is_described_start(&self, address: u64) -> bool {
+        self.described.binary_search_by_key(&address, |span| span.start).is_ok()
+    }
+
+    /// Bytes that are never written.
+    pub fn constant(&self, address: u64, len: usize) -> Option<&'a [u8]> {
+        self.constants.iter().find_map(|part| part.from(address)?.get(..len))
+    }
+}

@@ -1,0 +1,290 @@
+//! Where an instruction leads: jumps, tables of jumps, calls and returns.
+
+use super::{Fault, Function, Next, Others, Returns, Wait, FUNCTION_ALIGNMENT};
+use crate::code::Code;
+use crate::state::{State, Value, RAX, RSP};
+use crate::step::{self, branch, Stepper};
+use iced_x86::{Code as Opcode, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+/// Numbers of system calls (arch/x86/entry/syscalls/syscall_64.tbl in Linux): those that never return here, and those
+/// that return on another stack, or twice.
+const EXIT: [u64; 2] = [60, 231];
+const OTHER_STACK: [u64; 3] = [15, 56, 435];
+
+impl Function {
+    pub(super) fn instruction(
+        &mut self,
+        instruction: &Instruction,
+        state: &mut State,
+        code: &Code<'_>,
+        stepper: &mut Stepper,
+        others: &mut dyn Others,
+    ) -> Next {
+        let next = instruction.next_ip();
+        if instruction.mnemonic() == Mnemonic::Syscall {
+            match state.get(RAX) {
+                Value::Constant(number) if EXIT.contains(&number) => return Next::End,
+                Value::Constant(number) if OTHER_STACK.contains(&number) => {
+                    self.fault = Some(Fault::SystemCall);
+                    return Next::End;
+                }
+                _ => {}
+            }
+            stepper.step(state, instruction);
+            return Next::On;
+        }
+        match instruction.flow_control() {
+            FlowControl::Next => {
+                match instruction.mnemonic() {
+                    Mnemonic::Hlt => return Next::End,
+                    Mnemonic::INVALID | Mnemonic::Iretq | Mnemonic::Sysret | Mnemonic::Sysretq => {
+                        self.fault = Some(Fault::NoInstruction);
+                        return Next::End;
+                    }
+                    _ => {}
+                }
+                stepper.step(state, instruction);
+                Next::On
+            }
+            FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => {
+                stepper.step(state, instruction);
+                if matches!(instruction.op0_kind(), OpKind::NearBranch64) {
+                    let mut taken = state.clone();
+                    branch(&mut taken, instruction, true);
+                    self.jump(instruction.near_branch_target(), taken, code, others);
+                    branch(state, instruction, false);
+                }
+                Next::On
+            }
+            FlowControl::UnconditionalBranch => {
+                if instruction.is_jmp_far() {
+                    self.fault = Some(Fault::NoInstruction);
+                    return Next::End;
+                }
+                self.jump(instruction.near_branch_target(), state.clone(), code, others);
+                Next::End
+            }
+            FlowControl::IndirectBranch => {
+                self.indirect(instruction, state, code, others);
+                Next::End
+            }
+            FlowControl::Return => {
+                let plain = matches!(instruction.code(), Opcode::Retnq);
+                if plain && state.is_as_at_entry() {
+                    (self.returns, self.returned) = (true, true);
+                    self.prove();
+                } else {
+                    (self.returns, self.fault) = (true, Some(Fault::Return));
+                }
+                Next::End
+            }
+            FlowControl::Call => self.call(instruction, state, code, stepper, others),
+            FlowControl::IndirectCall => {
+                let word = instruction.is_ip_rel_memory_operand().then(|| instruction.ip_rel_memory_address());
+                if word.is_some_and(|word| code.never_by_word.contains(&word)) || ends_here(code, next, others) {
+                    return Next::End;
+                }
+                if self.is_misaligned(state) {
+                    self.fault = Some(Fault::Misaligned);
+                    return Next::End;
+                }
+                if word.is_some_and(|word| code.returning_by_word.contains(&word)) {
+                    state.after_call(instruction.ip());
+                    return Next::On;
+                }
+                self.after(instruction, state, others)
+            }
+            FlowControl::Interrupt | FlowControl::Exception => Next::End,
+        }
+    }
+
+    fn prove(&mut self) {
+        self.proved = true;
+        self.proofs.insert(self.current);
+    }
+
+    /// A jump to a place of the file.
+    fn jump(&mut self, target: u64, state: State, code: &Code<'_>, others: &mut dyn Others) {
+        let outside = code.part(target).is_none();
+        if state.is_as_at_entry() && (outside || target != self.entry && others.begins(target)) {
+            // It returns to the caller of this one.
+            let never = code.never.contains(&target);
+            self.returns |= !never;
+            self.prove();
+        } else if outside {
+            self.fault = Some(Fault::IndirectJump);
+        } else {
+            self.go_on(target, state, others);
+        }
+    }
+
+    /// Goes on in a block, unless it is another function's and the same was found there.
+    fn go_on(&mut self, target: u64, state: State, others: &mut dyn Others) {
+        match others.claimed(target) {
+            Some(claimed) if !self.blocks.contains_key(&target) && *claimed == state.facts() => {
+                self.returns = true;
+                self.prove();
+            }
+            Some(_) if self.guessed => self.fault = Some(Fault::Disagreement),
+            None if self.guessed && others.is_doubtful(target) && !others.is_doubtful(self.entry) => {
+                self.fault = Some(Fault::Disagreement);
+            }
+            _ => self.follow(target, state, false),
+        }
+    }
+
+    fn indirect(&mut self, instruction: &Instruction, state: &State, code: &Code<'_>, others: &mut dyn Others) {
+        let targets = if instruction.op0_kind() == OpKind::Memory {
+            match step::table(state, instruction, 8) {
+                Some((at, count)) if instruction.memory_index() != Register::None => far(code, at, count),
+                _ => None,
+            }
+        } else {
+            match step::number(instruction.op0_register()).map(|register| state.get(register)) {
+                Some(Value::Near(at, count)) => near(code, at, count),
+                Some(Value::Far(at, count)) => far(code, at, count),
+                Some(Value::Constant(target)) => Some(vec![target]),
+                _ => None,
+            }
+        };
+        match targets {
+            Some(targets) if targets.iter().all(|target| code.part(*target).is_some()) => {
+                for target in targets {
+                    self.jump(target, state.clone(), code, others);
+                }
+            }
+            // It may be a jump within a function of which this is only a part.
+            _ if self.guessed && !instruction.is_ip_rel_memory_operand() => {
+                (self.returns, self.fault) = (true, Some(Fault::IndirectJump));
+            }
+            _ if state.is_as_at_entry() => {
+                self.returns = true;
+                self.prove();
+            }
+            _ => (self.returns, self.fault) = (true, Some(Fault::IndirectJump)),
+        }
+    }
+
+    fn call(
+        &mut self,
+        instruction: &Instruction,
+        state: &mut State,
+        code: &Code<'_>,
+        stepper: &mut Stepper,
+        others: &mut dyn Others,
+    ) -> Next {
+        if instruction.op0_kind() != OpKind::NearBranch64 {
+            self.fault = Some(Fault::NoInstruction);
+            return Next::End;
+        }
+        let (target, next) = (instruction.near_branch_target(), instruction.next_ip());
+        if fetches_its_address(instruction, code) {
+            stepper.step(state, instruction);
+            return Next::On;
+        }
+        if self.is_misaligned(state) {
+            self.fault = Some(Fault::Misaligned);
+            return Next::End;
+        }
+        if code.never.contains(&target) || ends_here(code, next, others) {
+            return Next::End;
+        }
+        if code.returning.contains(&target) {
+            state.after_call(instruction.ip());
+            return Next::On;
+        }
+        if code.part(target).is_none() {
+            return self.after(instruction, state, others);
+        }
+        match others.returns(target) {
+            Returns::Yes => {
+                state.after_call(instruction.ip());
+                Next::On
+            }
+            Returns::Perhaps => self.after(instruction, state, others),
+            Returns::Never => Next::End,
+            Returns::Unsettled => {
+                state.after_call(instruction.ip());
+                match self.waits.iter_mut().find(|wait| (wait.callee, wait.next) == (target, next)) {
+                    Some(wait) => {
+                        wait.state.join(state);
+                    }
+                    None => {
+                        let (from, state) = (self.current, state.clone());
+                        self.waits.push(Wait { callee: target, from, next, state });
+                    }
+                }
+                Next::End
+            }
+        }
+    }
+
+    /// After a call of which nothing says that it never returns. Where a function may begin next, it may be one.
+    fn after(&mut self, instruction: &Instruction, state: &mut State, others: &dyn Others) -> Next {
+        state.after_call(instruction.ip());
+        let (from, next, state) = (self.current, instruction.next_ip(), state.clone());
+        self.after_unknown(Wait { callee: 0, from, next, state }, others);
+        Next::End
+    }
+
+    /// Goes on after a call of a function that may return. Returns whether there is something to do.
+    pub fn after_unknown(&mut self, wait: Wait, others: &dyn Others) -> bool {
+        let goes_on = !self.may_end(&wait, others);
+        if goes_on {
+            self.resume(wait, true);
+        }
+        goes_on
+    }
+
+    /// Whether the function may end with the call before this place.
+    fn may_end(&mut self, wait: &Wait, others: &dyn Others) -> bool {
+        let begins = others.after_padding(wait.next);
+        if !begins.is_multiple_of(FUNCTION_ALIGNMENT) || self.blocks.contains_key(&begins) {
+            return false;
+        }
+        match self.doubtful.iter_mut().find(|known| known.next == begins) {
+            Some(known) => {
+                known.state.join(&wait.state);
+            }
+            None => {
+                let (from, state) = (wait.from, wait.state.clone());
+                self.doubtful.push(Wait { callee: 0, from, next: begins, state });
+            }
+        }
+        true
+    }
+
+    /// Whether this is the middle of a function whose frame is another one: the ABI has the stack pointer aligned at
+    /// calls.
+    fn is_misaligned(&self, state: &State) -> bool {
+        self.guessed && matches!(state.get(RSP), Value::Cfa(at) if at % 16 != 0)
+    }
+}
+
+/// Whether a call leads to the next instruction, which takes the return address: no function is called.
+pub(super) fn fetches_its_address(instruction: &Instruction, code: &Code<'_>) -> bool {
+    let next = instruction.next_ip();
+    let bytes = code.part(next).and_then(|part| part.from(next)).unwrap_or(&[]);
+    // pop, of one of the lower registers or of one of the upper ones.
+    instruction.near_branch_target() == next && matches!(bytes, [0x58..=0x5f, ..] | [0x41, 0x58..=0x5f, ..])
+}
+
+/// Whether nothing follows a call: another function begins there, or what fills the space before it.
+fn ends_here(code: &Code<'_>, next: u64, others: &dyn Others) -> bool {
+    if others.begins(next) {
+        return true;
+    }
+    code.part(next).is_none() || others.begins(others.after_padding(next))
+}
+
+/// The targets of a table of distances from its start.
+fn near(code: &Code<'_>, at: u64, count: u32) -> Option<Vec<u64>> {
+    let bytes = code.constant(at, count as usize * 4)?;
+    Some(bytes.as_chunks::<4>().0.iter().map(|n| at.wrapping_add_signed(i64::from(i32::from_le_bytes(*n)))).collect())
+}
+
+/// The targets of a table of addresses.
+fn far(code: &Code<'_>, at: u64, count: u32) -> Option<Vec<u64>> {
+    let bytes = code.constant(at, count as usize * 8)?;
+    Some(bytes.as_chunks::<8>().0.iter().map(|n| u64::from_le_bytes(*n)).collect())
+}

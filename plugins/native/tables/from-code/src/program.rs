@@ -1,0 +1,452 @@
+//! All functions: in which order they are analysed, whether they return, and what is claimed in the end.
+
+use super::code::Code;
+use super::function::{Fault, Function, Others, Returns, FUNCTION_ALIGNMENT};
+use super::padding;
+use super::quick::{Map, Set};
+use super::row;
+use super::state::State;
+use super::step::Stepper;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
+use uunwind_core::rule::Rule;
+use uunwind_core::span::Span;
+
+/// How much work an analysis may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Budget {
+    /// Instructions that are carried out. A second does some ten million.
+    pub steps: u64,
+}
+
+/// What is claimed of an instruction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Claim {
+    /// File address of its first byte.
+    pub address: u64,
+    /// Its length in bytes.
+    pub len: u8,
+    /// Index of its facts; `None`: ways that lead there disagree.
+    pub facts: Option<u32>,
+}
+
+/// A function that was analysed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Analysed {
+    /// File address of its first instruction.
+    pub entry: u64,
+    /// Why nothing is claimed of it.
+    pub fault: Option<Fault>,
+}
+
+/// A part of the code with one rule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// File addresses.
+    pub span: Span,
+    /// `None`: the function was understood, but its frame is not known here.
+    pub rule: Option<Rule>,
+}
+
+/// What an analysis has found.
+#[derive(Default)]
+pub struct Found {
+    /// By address.
+    pub claims: Vec<Claim>,
+    /// What claims refer to.
+    pub facts: Vec<State>,
+    /// The functions, by address.
+    pub functions: Vec<Analysed>,
+    /// The budget was not enough: other functions were not analysed.
+    pub exhausted: bool,
+}
+
+impl Found {
+    /// The rows, by address; those that follow each other differ, or have a gap between them.
+    pub fn rows(&self) -> Vec<Row> {
+        let rules: Vec<Option<Rule>> = self.facts.iter().map(row::rule).collect();
+        let mut rows: Vec<Row> = Vec::new();
+        for claim in &self.claims {
+            let rule = claim.facts.and_then(|facts| rules.get(facts as usize).copied().flatten());
+            let span = Span::sized(claim.address, u64::from(claim.len));
+            match rows.last_mut() {
+                Some(last) if last.span.end >= span.start && last.rule == rule => {
+                    last.span.end = last.span.end.max(span.end);
+                }
+                Some(last) if last.span.end > span.start => {
+                    // Instructions that overlap.
+                    last.span.end = span.start;
+                    rows.push(Row { span, rule });
+                }
+                _ => rows.push(Row { span, rule }),
+            }
+        }
+        rows.retain(|row| row.span.start < row.span.end);
+        rows
+    }
+
+    /// The facts of a claim.
+    pub fn facts_of(&self, claim: &Claim) -> Option<&State> {
+        self.facts.get(claim.facts? as usize)
+    }
+}
+
+/// Analyses the functions that no source describes.
+pub fn analyse(code: &Code<'_>, budget: Budget) -> Found {
+    let mut program = Program::new(code, budget);
+    for entry in code.entries.iter().chain(&code.candidates) {
+        if !code.is_described(*entry) {
+            program.explore(*entry, !program.sure.contains(entry));
+        }
+    }
+    program.gaps();
+    program.finish()
+}
+
+/// Whether functions return, and where they begin.
+struct Known<'p> {
+    returns: &'p Map<u64, Returns>,
+    begins: &'p Set<u64>,
+    code: &'p Code<'p>,
+    claimed: &'p Map<u64, u32>,
+    facts: &'p [State],
+    doubtful: &'p Covered,
+}
+
+impl Others for Known<'_> {
+    fn returns(&mut self, address: u64) -> Returns {
+        self.returns.get(&address).copied().unwrap_or(Returns::Unsettled)
+    }
+
+    fn begins(&self, address: u64) -> bool {
+        self.begins.contains(&address) || self.code.is_described_start(address)
+    }
+
+    fn after_padding(&self, address: u64) -> u64 {
+        let bytes = self.code.part(address).and_then(|part| part.from(address));
+        address + bytes.map_or(0, |bytes| padding::len(bytes) as u64)
+    }
+
+    fn claimed(&self, block: u64) -> Option<&State> {
+        self.facts.get(*self.claimed.get(&block)? as usize)
+    }
+
+    fn is_doubtful(&self, address: u64) -> bool {
+        self.doubtful.has(address)
+    }
+}
+
+/// A bit for each byte of the text.
+struct Covered {
+    /// Start, end, and bits of each part.
+    parts: Vec<(Span, Vec<u64>)>,
+}
+
+impl Covered {
+    fn bit(&self, address: u64) -> Option<(usize, usize, u64)> {
+        let index = self.parts.partition_point(|(span, _)| span.start <= address).checked_sub(1)?;
+        let (span, _) = self.parts.get(index).filter(|(span, _)| span.contains(address))?;
+        let at = address - span.start;
+        Some((index, (at / 64) as usize, 1 << (at % 64)))
+    }
+
+    fn has(&self, address: u64) -> bool {
+        let found = self.bit(address);
+        found.is_some_and(|(part, word, bit)| {
+            self.parts.get(part).and_then(|(_, bits)| bits.get(word)).is_some_and(|word| word & bit != 0)
+        })
+    }
+
+    fn put(&mut self, address: u64, len: usize) {
+        for address in address..address.saturating_add(len as u64) {
+            let Some((part, word, bit)) = self.bit(address) else { return };
+            if let Some(word) = self.parts.get_mut(part).and_then(|(_, bits)| bits.get_mut(word)) {
+                *word |= bit;
+            }
+        }
+    }
+}
+
+struct Program<'c> {
+    code: &'c Code<'c>,
+    stepper: Stepper,
+    left: u64,
+    exhausted: bool,
+    returns: Map<u64, Returns>,
+    /// Where functions begin for certain.
+    begins: Set<u64>,
+    sure: Set<u64>,
+    facts: Map<State, u32>,
+    list: Vec<State>,
+    claims: Vec<Claim>,
+    functions: Vec<Analysed>,
+    covered: Covered,
+    /// What functions have run through that were not understood.
+    doubtful: Covered,
+    /// The facts at the starts of blocks.
+    claimed: Map<u64, u32>,
+}
+
+impl<'c> Program<'c> {
+    fn new(code: &'c Code<'c>, budget: Budget) -> Program<'c> {
+        let bits = |span: Span| vec![0; (span.len() / 64 + 1) as usize];
+        let covered = || Covered { parts: code.text.iter().map(|part| (part.span(), bits(part.span()))).collect() };
+        let sure: Set<u64> = code.entries.iter().copied().collect();
+        Program {
+            code,
+            stepper: Stepper::new(),
+            left: budget.steps,
+            exhausted: false,
+            returns: Map::default(),
+            begins: sure.clone(),
+            sure,
+            facts: Map::default(),
+            list: Vec::new(),
+            claims: Vec::new(),
+            functions: Vec::new(),
+            covered: covered(),
+            doubtful: covered(),
+            claimed: Map::default(),
+        }
+    }
+
+    /// Analyses a function, and those on whose return its own facts depend.
+    fn explore(&mut self, entry: u64, guessed: bool) {
+        if self.returns.contains_key(&entry) || self.code.part(entry).is_none() {
+            return;
+        }
+        // The middle of a function that was not understood.
+        let is_in_doubt = self.doubtful.has(entry) && !entry.is_multiple_of(FUNCTION_ALIGNMENT);
+        if guessed && (is_in_doubt || self.code.is_in_part(entry)) {
+            return;
+        }
+        let mut active: Map<u64, Function> = Map::default();
+        let mut waiters: Map<u64, Set<u64>> = Map::default();
+        active.insert(entry, Function::new(entry, guessed));
+        self.returns.insert(entry, Returns::Unsettled);
+        let mut stack = vec![entry];
+        loop {
+            self.follow(&mut stack, &mut active, &mut waiters);
+            let mut addresses: Vec<u64> = active.keys().copied().collect();
+            addresses.sort_unstable();
+            for address in addresses {
+                let Some(mut function) = active.remove(&address) else { continue };
+                if self.go_on(&mut function) {
+                    stack.push(address);
+                }
+                active.insert(address, function);
+            }
+            if stack.is_empty() {
+                break;
+            }
+        }
+        let mut all: Vec<Function> = active.into_values().collect();
+        all.sort_by_key(|function| function.entry);
+        for function in all {
+            self.settle(&function);
+        }
+    }
+
+    /// Carries out the functions of a stack, and those that they call and of which it is not known whether they return.
+    fn follow(&mut self, stack: &mut Vec<u64>, active: &mut Map<u64, Function>, waiters: &mut Map<u64, Set<u64>>) {
+        while let Some(address) = stack.pop() {
+            let Some(mut function) = active.remove(&address) else { continue };
+            if self.left == 0 {
+                function.fault = Some(Fault::TooLong);
+                self.exhausted = true;
+            }
+            self.run(&mut function);
+            if function.returns || function.fault.is_some() {
+                let returns = if function.returned { Returns::Yes } else { Returns::Perhaps };
+                if self.returns.insert(address, returns) != Some(returns) {
+                    stack.extend(waiters.remove(&address).unwrap_or_default());
+                }
+            }
+            let mut again = false;
+            for wait in core::mem::take(&mut function.waits) {
+                match self.returns.get(&wait.callee) {
+                    Some(Returns::Yes) => {
+                        function.resume(wait, false);
+                        again = true;
+                    }
+                    Some(Returns::Perhaps) => again |= function.after_unknown(wait, &self.known()),
+                    Some(Returns::Never) => {}
+                    found => {
+                        if found.is_none() {
+                            self.returns.insert(wait.callee, Returns::Unsettled);
+                            active.insert(wait.callee, Function::new(wait.callee, false));
+                            stack.push(wait.callee);
+                        }
+                        waiters.entry(wait.callee).or_default().insert(address);
+                        function.waits.push(wait);
+                    }
+                }
+            }
+            active.insert(address, function);
+            if again {
+                stack.push(address);
+            }
+        }
+    }
+
+    fn known(&self) -> Known<'_> {
+        let Program { returns, begins, code, claimed, list, doubtful, .. } = self;
+        Known { returns, begins, code, claimed, facts: list, doubtful }
+    }
+
+    fn run(&mut self, function: &mut Function) {
+        let Program { returns, begins, code, claimed, list, doubtful, stepper, .. } = self;
+        let mut known = Known { returns, begins, code, claimed, facts: list, doubtful };
+        let steps = function.run(code, stepper, &mut known);
+        self.left = self.left.saturating_sub(steps);
+    }
+
+    /// Goes on after calls where another function may begin: where a jump leads there, too, and where the code returns
+    /// properly from the frame that it has after the call. Returns whether there is something to do.
+    fn go_on(&mut self, function: &mut Function) -> bool {
+        let mut again = false;
+        for wait in core::mem::take(&mut function.doubtful) {
+            if function.fault.is_some() {
+                break;
+            }
+            if !function.has_block(wait.next) {
+                if wait.state.is_as_at_entry() || self.code.part(wait.next).is_none() {
+                    continue;
+                }
+                let mut rest = Function::at(wait.next, wait.state.clone(), true);
+                self.run(&mut rest);
+                for wait in core::mem::take(&mut rest.waits) {
+                    if self.returns.get(&wait.callee) == Some(&Returns::Yes) {
+                        rest.resume(wait, false);
+                    }
+                }
+                self.run(&mut rest);
+                if rest.fault.is_some() || !rest.proved {
+                    continue;
+                }
+            }
+            function.resume(wait, true);
+            again = true;
+        }
+        again
+    }
+
+    /// What is claimed of a function whose analysis is done.
+    fn settle(&mut self, function: &Function) {
+        let entry = function.entry;
+        let returns = match function {
+            Function { returned: true, .. } => Returns::Yes,
+            Function { returns: false, fault: None, .. } => Returns::Never,
+            _ => Returns::Perhaps,
+        };
+        self.returns.insert(entry, returns);
+        if self.code.is_described(entry) {
+            return;
+        }
+        let is_start = self.code.start == Some(entry);
+        let unproved = !function.proved && !self.sure.contains(&entry);
+        let fault = match function.fault {
+            None if is_start => Some(Fault::Start),
+            None if unproved => Some(Fault::NoEnd),
+            fault => fault,
+        };
+        self.functions.push(Analysed { entry, fault });
+        if fault.is_some() {
+            for (start, end) in function.blocks() {
+                self.doubtful.put(start, end.saturating_sub(start) as usize);
+            }
+            return;
+        }
+        self.begins.insert(entry);
+        let Program { code, facts, list, claims, covered, claimed, stepper, .. } = self;
+        let mut last = None;
+        function.each(code, stepper, |address, len, state| {
+            if let Some(state) = state {
+                let state = state.facts();
+                last = Some(*facts.entry(state).or_insert_with_key(|state| {
+                    list.push(state.clone());
+                    list.len() as u32 - 1
+                }));
+                if let Some(last) = last.filter(|_| function.facts_at(address).is_some()) {
+                    claimed.entry(address).or_insert(last);
+                }
+            }
+            if !code.is_described(address) {
+                covered.put(address, len);
+                claims.push(Claim { address, len: len as u8, facts: last });
+            }
+        });
+    }
+
+    /// Looks for functions in text that nothing covers.
+    fn gaps(&mut self) {
+        let mut instruction = Instruction::default();
+        for part in &self.code.text {
+            let mut at = part.start;
+            // A function may begin here.
+            let mut may_begin = true;
+            while let Some(bytes) = part.from(at) {
+                if self.left == 0 {
+                    return;
+                }
+                if self.covered.has(at) || self.code.is_described(at) {
+                    (at, may_begin) = (at + 1, true);
+                    continue;
+                }
+                let filled = padding::len(bytes);
+                if filled > 0 {
+                    at += filled as u64;
+                    continue;
+                }
+                if may_begin && !self.returns.contains_key(&at) {
+                    self.explore(at, true);
+                    if self.covered.has(at) {
+                        continue;
+                    }
+                }
+                let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
+                decoder.decode_out(&mut instruction);
+                let ends = matches!(
+                    instruction.flow_control(),
+                    FlowControl::Return
+                        | FlowControl::UnconditionalBranch
+                        | FlowControl::IndirectBranch
+                        | FlowControl::Exception
+                );
+                may_begin = ends || instruction.mnemonic() == Mnemonic::Hlt;
+                at += instruction.len().max(1) as u64;
+                self.left -= 1;
+            }
+        }
+    }
+
+    fn finish(mut self) -> Found {
+        self.claims.sort_by_key(|claim| (claim.address, claim.len));
+        let mut claims: Vec<Claim> = Vec::with_capacity(self.claims.len());
+        for claim in core::mem::take(&mut self.claims) {
+            let Some(last) = claims.last_mut().filter(|last| last.address + u64::from(last.len) > claim.address) else {
+                claims.push(claim);
+                continue;
+            };
+            if last.facts != claim.facts {
+                last.facts = self.agreed(last.facts, claim.facts);
+            }
+            if last.address != claim.address {
+                let facts = last.facts;
+                claims.push(Claim { facts, ..claim });
+            }
+        }
+        self.functions.sort_by_key(|function| function.entry);
+        Found { claims, facts: self.list, functions: self.functions, exhausted: self.exhausted }
+    }
+
+    /// What two ways agree on.
+    fn agreed(&mut self, one: Option<u32>, other: Option<u32>) -> Option<u32> {
+        let mut state = self.list.get(one? as usize)?.clone();
+        state.join(self.list.get(other? as usize)?);
+        let state = state.facts();
+        Some(*self.facts.entry(state).or_insert_with_key(|state| {
+            self.list.push(state.clone());
+            self.list.len() as u32 - 1
+        }))
+    }
+}

@@ -1,0 +1,242 @@
+//! Shapes of functions, assembled by gas: what is claimed at each label, and where nothing may be claimed.
+
+use object::{Object, ObjectSymbol};
+use std::path::PathBuf;
+use std::process::Command;
+use uunwind_core::regs::{RBP, RSP};
+use uunwind_core::rule::{Rule, RuleKind, SAME};
+use uunwind_from_code::{analyse, Budget, Code, Fault, Found};
+
+const BUDGET: Budget = Budget { steps: 100_000 };
+
+/// A shared object of some assembly.
+struct Built {
+    bytes: Vec<u8>,
+}
+
+fn build(name: &str, assembly: &str) -> Built {
+    let folder = std::env::temp_dir().join(format!("uu-from-code-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a temporary folder");
+    let (source, out): (PathBuf, PathBuf) = (folder.join(format!("{name}.s")), folder.join(name));
+    std::fs::write(&source, format!(".text\n{assembly}\n")).expect("a source file");
+    let done = Command::new("gcc").args(["-shared", "-nostdlib", "-o"]).arg(&out).arg(&source).output();
+    let done = done.expect("gcc runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    Built { bytes: std::fs::read(&out).expect("the object") }
+}
+
+impl Built {
+    fn address(&self, label: &str) -> u64 {
+        let file = object::File::parse(&*self.bytes).expect("an ELF file");
+        let symbol = file.symbols().find(|symbol| symbol.name() == Ok(label));
+        symbol.unwrap_or_else(|| panic!("no {label}")).address()
+    }
+
+    fn found(&self) -> Found {
+        analyse(&Code::of_file(&self.bytes, &[]), BUDGET)
+    }
+
+    /// What is claimed at a label.
+    fn rule(&self, found: &Found, label: &str) -> Option<Rule> {
+        let at = self.address(label);
+        found.rows().iter().find(|row| row.span.contains(at)).and_then(|row| row.rule)
+    }
+}
+
+/// A function's symbol, with type and size: it begins there for certain.
+fn function(name: &str, body: &str) -> String {
+    format!(".globl {name}\n.type {name},@function\n{name}:\n{body}\n.size {name},.-{name}\n.p2align 4\n")
+}
+
+/// A rule by a register, with where rbx, rbp and r12 to r15 are saved.
+fn frame(register: u8, cfa: i32, slots: [i16; 6]) -> Option<Rule> {
+    let mut rule = Rule::simple(register, cfa);
+    rule.slots.iter_mut().zip(slots).for_each(|(place, slot)| *place = slot);
+    Some(rule)
+}
+
+/// What is claimed at each of these labels of one function, `f`.
+fn claimed<const N: usize>(name: &str, body: &str, labels: [&str; N]) -> [Option<Rule>; N] {
+    let built = build(name, &function("f", body));
+    let found = built.found();
+    labels.map(|label| built.rule(&found, label))
+}
+
+/// CFA by register and offset.
+fn cfas<const N: usize>(rules: [Option<Rule>; N]) -> [Option<(u8, i32)>; N] {
+    rules.map(|rule| rule.map(|rule| (rule.cfa_register, rule.cfa_offset)))
+}
+
+#[test]
+fn prologues_and_epilogues_are_followed() {
+    let body = "push %rbp\na1: mov %rsp,%rbp\npush %rbx\nsub $40,%rsp\na2: mov %r12,-24(%rbp)\nxor %ebx,%ebx\n
+        xor %r12d,%r12d\na3: call *%rax\nmov -24(%rbp),%r12\nmov -8(%rbp),%rbx\na4: leave\na5: ret";
+    let [entry, a1, a2, a3, a4, a5] = claimed("frame", body, ["f", "a1", "a2", "a3", "a4", "a5"]);
+    assert_eq!(entry, Some(Rule::simple(RSP, 8)));
+    assert_eq!(a1, frame(RSP, 16, [SAME, -2, SAME, SAME, SAME, SAME]));
+    assert_eq!(a2, frame(RSP, 64, [-3, -2, SAME, SAME, SAME, SAME]));
+    assert_eq!(a3, frame(RSP, 64, [-3, -2, -5, SAME, SAME, SAME]));
+    assert_eq!(a4, a3);
+    assert_eq!(a5, Some(Rule::simple(RSP, 8)), "all registers are the caller's again");
+}
+
+#[test]
+fn enter_is_a_push_a_copy_and_a_subtraction() {
+    let rules = claimed("enter", "enter $32,$0\na1: mov %eax,(%rsp)\nleave\na2: ret", ["a1", "a2"]);
+    assert_eq!(cfas(rules), [Some((RSP, 48)), Some((RSP, 8))]);
+}
+
+#[test]
+fn a_frame_pointer_bridges_a_stack_pointer_that_is_not_known() {
+    let body = "push %rbp\nmov %rsp,%rbp\nsub %rdi,%rsp\na1: lea 15(%rsp),%rax\nand $-16,%rsp\na2: call *%rsi\n
+        leave\na3: ret";
+    assert_eq!(cfas(claimed("alloca", body, ["a1", "a2", "a3"])), [Some((RBP, 16)), Some((RBP, 16)), Some((RSP, 8))]);
+    // Without one, what follows is unknown, and the return shows that nothing of the function is understood.
+    assert_eq!(claimed("lost", "sub %rdi,%rsp\na1: nop\nret", ["f", "a1"]), [None, None]);
+}
+
+#[test]
+fn any_register_may_hold_the_frame() {
+    // As OpenBLAS aligns its buffers.
+    let body = "push %rbx\nmov %rsp,%rbx\nsub $4096,%rsp\nand $-4096,%rsp\na1: call *%rsi\nmov %rbx,%rsp\n
+        a2: pop %rbx\nret";
+    let [a1, a2] = claimed("by-rbx", body, ["a1", "a2"]);
+    assert_eq!(a1, frame(3, 16, [-2, SAME, SAME, SAME, SAME, SAME]));
+    assert_eq!(a2, frame(RSP, 16, [-2, SAME, SAME, SAME, SAME, SAME]));
+}
+
+#[test]
+fn an_aligned_frame_is_left_by_the_word_that_holds_the_cfa() {
+    // As GCC aligns a stack: CFA in r10, then in the frame.
+    let body = "lea 8(%rsp),%r10\nand $-32,%rsp\npush -8(%r10)\npush %rbp\nmov %rsp,%rbp\npush %r10\npush %rbx\n
+        sub $64,%rsp\nxor %ebx,%ebx\nxor %r10d,%r10d\na1: call *%rsi\nadd $64,%rsp\npop %rbx\npop %r10\npop %rbp\n
+        lea -8(%r10),%rsp\na2: ret";
+    let [a1, a2] = claimed("aligned", body, ["a1", "a2"]);
+    let a1 = a1.expect("a rule");
+    assert_eq!((a1.kind, a1.cfa_register, a1.cfa_offset, a1.cfa_addend), (RuleKind::Deref, RBP, -8, 0));
+    // rbx and rbp count from rbp.
+    assert_eq!((a1.from_fp, &a1.slots[..3]), (0b11, &[-2, 0, SAME][..]));
+    assert_eq!(cfas([a2]), [Some((RSP, 8))]);
+}
+
+#[test]
+fn ways_that_disagree_leave_nothing() {
+    let body = "push %rbp\nmov %rsp,%rbp\ntest %edi,%edi\njne 1f\npush %rbx\n1: a1: nop\na2: leave\nret";
+    assert_eq!(cfas(claimed("disagree", body, ["a1"])), [Some((RBP, 16))], "the stack pointer is not known");
+    let body = "test %edi,%edi\njne 1f\npush %rax\n1: a1: nop\nadd $8,%rsp\nret";
+    assert_eq!(claimed("no-frame", body, ["f", "a1"]), [None, None]);
+    // A register that only one way has saved is lost, but not the frame.
+    let body = "sub $8,%rsp\ntest %edi,%edi\njne 1f\nmov %rbx,(%rsp)\n1: xor %edi,%edi\na1: nop\nadd $8,%rsp\nret";
+    assert_eq!(claimed("one-way", body, ["a1"]), [Some(Rule::simple(RSP, 16))]);
+}
+
+#[test]
+fn a_stack_pointer_from_memory_is_not_followed() {
+    let body = "push %rbp\nmov %rsp,%rbp\na0: mov %rsp,(%rdi)\nmov (%rsi),%rsp\na1: nop\nleave\nret";
+    let [a1] = claimed("switch", body, ["a1"]);
+    assert_eq!(a1, None);
+    // Nor is a return address that is written.
+    let body = "sub $8,%rsp\nmov %rax,8(%rsp)\na1: nop\nadd $8,%rsp\nret";
+    assert_eq!(claimed("written", body, ["a1"]), [None]);
+}
+
+#[test]
+fn tables_of_jumps_are_followed_where_their_size_is_proved() {
+    let switch = |bound: &str| {
+        format!(
+            "push %rbx\n{bound}\nlea 9f(%rip),%rdx\nmovslq (%rdx,%rdi,4),%rax\nadd %rdx,%rax\nnotrack jmp *%rax\n
+            2: a1: xor %eax,%eax\npop %rbx\nret\n3: a2: push %rdi\na3: call *%rsi\npop %rdi\n4: pop %rbx\nret\n
+            .section .rodata\n9: .long 2b-9b\n.long 3b-9b\n.text"
+        )
+    };
+    let labels = ["f", "a1", "a2", "a3"];
+    let known = cfas(claimed("table", &switch("cmp $1,%edi\nja 4f"), labels));
+    assert_eq!(known, [Some((RSP, 8)), Some((RSP, 16)), Some((RSP, 16)), Some((RSP, 24))]);
+    // Without a bound, and with one that the table is too short for.
+    assert_eq!(claimed("no-bound", &switch("test %edi,%edi"), labels), [None; 4]);
+    assert_eq!(claimed("short", &switch("cmp $4095,%edi\nja 4f"), labels), [None; 4]);
+}
+
+#[test]
+fn what_follows_a_call_that_never_returns_is_not_run_after_it() {
+    let never = function("never", "sub $8,%rsp\n1: call *%rax\njmp 1b");
+    let calls = function("calls", "push %rbx\ntest %edi,%edi\nje 1f\npop %rbx\nret\n1: sub $32,%rsp\ncall never");
+    // Where it "falls into", the frame is another one.
+    let next = function("next", "b1: mov %edi,%eax\nb2: ret");
+    let built = build("never", &[calls, next, never].concat());
+    let found = built.found();
+    for name in ["calls", "next", "never"].map(|name| built.address(name)) {
+        assert!(found.functions.iter().any(|f| f.entry == name && f.fault.is_none()), "{:x?}", found.functions);
+    }
+    assert_eq!(cfas(["calls", "b1", "b2"].map(|at| built.rule(&found, at))), [Some((RSP, 8)); 3]);
+}
+
+#[test]
+fn what_follows_a_call_of_an_unknown_function_must_lead_to_a_proper_end() {
+    // `far` may return or not. After the first call it must, for the frame is left properly; after the second one,
+    // another function's code may follow.
+    let body =
+        "sub $24,%rsp\ntest %edi,%edi\nje 1f\ncall far@plt\na1: add $24,%rsp\nret\n1: call far@plt\na2: nop\nhlt";
+    let [a1, a2] = claimed("unknown", body, ["a1", "a2"]);
+    assert_eq!(cfas([a1, a2]), [Some((RSP, 32)), None]);
+}
+
+#[test]
+fn tail_calls_and_shared_ends_are_followed() {
+    let one = function("one", "push %rbx\nsub $16,%rsp\nxor %ebx,%ebx\nc1: add $16,%rsp\npop %rbx\nc2: jmp two");
+    let two = function("two", "push %rbp\nd1: call *%rax\nd2: pop %rbp\nret");
+    // It enters the middle of another function, with that one's frame.
+    let three = function("three", "push %rbp\nxor %ebp,%ebp\njmp d2");
+    // And this one with another frame: neither is claimed where they meet.
+    let four = function("four", "push %rbp\npush %rax\nxor %ebp,%ebp\nadd $8,%rsp\njmp d2");
+    let built = build("tails", &[one, two, three, four].concat());
+    let found = built.found();
+    let at = cfas(["c1", "c2", "d1", "d2", "three", "four"].map(|at| built.rule(&found, at)));
+    let frame = |n| Some((RSP, n));
+    assert_eq!(at, [frame(32), frame(8), frame(16), frame(16), frame(8), frame(8)]);
+}
+
+#[test]
+fn a_function_that_returns_with_other_registers_is_not_claimed() {
+    assert_eq!(claimed("clobbers", "push %rbx\nxor %ebx,%ebx\nadd $8,%rsp\na1: ret", ["f", "a1"]), [None, None]);
+    let built = build("faults", &function("f", "pop %rdx\njmp *%rdx"));
+    assert_eq!(built.found().functions.first().and_then(|f| f.fault), Some(Fault::IndirectJump));
+}
+
+#[test]
+fn functions_without_symbols_are_found_by_what_surrounds_them() {
+    let text = function("f", "ret") + ".globl g\ng: push %rbx\nsub $16,%rsp\nadd $16,%rsp\npop %rbx\nret\n";
+    let built = build("gaps", &(text + ".p2align 4\nh: push %r12\nh1: pop %r12\nret\n"));
+    let found = built.found();
+    assert_eq!(cfas(["g", "h1"].map(|at| built.rule(&found, at))), [Some((RSP, 8)), Some((RSP, 16))]);
+    // The middle of a function: it ends with another stack pointer than it begins with.
+    let built = build("middle", &(function("f", "ret") + "m: mov %edi,%eax\nadd $24,%rsp\nret\n"));
+    assert_eq!(built.rule(&built.found(), "m"), None);
+}
+
+#[test]
+fn what_others_describe_is_left_to_them() {
+    let built =
+        build("described", &(function("f", "push %rbx\npop %rbx\nret") + &function("g", "push %rbx\npop %rbx\nret")));
+    let (f, g) = (built.address("f"), built.address("g"));
+    let described = [uunwind_core::span::Span::new(f, f + 3)];
+    let found = analyse(&Code::of_file(&built.bytes, &described), BUDGET);
+    assert!(found.rows().iter().all(|row| row.span.start >= g), "{:x?}", found.rows());
+    assert!(built.rule(&found, "g").is_some());
+}
+
+#[test]
+fn work_is_limited() {
+    let many: String = (0..200).map(|n| function(&format!("f{n}"), "push %rbx\npop %rbx\nret")).collect();
+    let built = build("many", &many);
+    let found = analyse(&Code::of_file(&built.bytes, &[]), Budget { steps: 100 });
+    assert!(found.exhausted);
+    assert!(!found.rows().is_empty() && found.rows().len() < 200);
+    // A bad function costs no other one.
+    let built = build("bad", &(function("bad", "jmp *%rax\n.byte 6") + &function("good", "push %rbx\npop %rbx\nret")));
+    assert!(built.rule(&built.found(), "good").is_some());
+    // Truncated anywhere, it gives rows or none.
+    for len in (0..built.bytes.len()).step_by(97) {
+        analyse(&Code::of_file(&built.bytes[..len], &[]), BUDGET).rows();
+    }
+}

@@ -1,0 +1,164 @@
+//! Rows made from machine code, against the rows that the same objects have: `.eh_frame` is hidden from the analysis, and
+//! then compared at every instruction of the functions that it describes. What is claimed must follow from the file's
+//! rows; what is not claimed is counted.
+//!
+//! `UU_CAMPAIGNS=1` compares all objects of this machine instead of a few.
+
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
+use std::path::{Path, PathBuf};
+use uunwind_core::rule::RuleKind;
+use uunwind_elf::Image;
+use uunwind_from_code::{analyse, row, Budget, Code};
+use uunwind_tables::{Table, TableAnswer};
+use uunwind_tables_build::of_image;
+use uunwind_tests::objects::{all, usual};
+
+/// Instructions that may be carried out for one object.
+const BUDGET: Budget = Budget { steps: 2_000_000_000 };
+/// Size in bytes of the objects that every run compares.
+const MOST: u64 = 2 << 20;
+/// The share of instructions, in percent, that must be known of a library of C.
+const KNOWN: u64 = 85;
+
+/// Bytes at a distance from where a function begins.
+type Mark = (usize, &'static [u8]);
+
+/// Functions whose rows in `.eh_frame` are not true, by some of their bytes.
+const WRONG: [(&[Mark], &str); 7] = [
+    (
+        &[(0, &[0x53, 0x55, 0x48, 0x8d, 0x1a, 0x48, 0xf7, 0xdb, 0x48, 0x8b, 0x06, 0x4c, 0x8b, 0x17])],
+        "glibc, __mpn_addmul_1 and __mpn_submul_1: the pushes are not described",
+    ),
+    (
+        &[(0, &[0x48, 0x89, 0xe0, 0x55, 0x53, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57, 0x48, 0x8d, 0x64])],
+        "OpenSSL, bsaes: subtractions of a register from the stack pointer are not described",
+    ),
+    (
+        &[(0, &[0x4c, 0x8d, 0x14, 0x24, 0x48, 0x81, 0xec, 0x08, 0x01, 0x00, 0x00, 0x48, 0x8d, 0x05])],
+        "OpenSSL, bn_gather5: its frame is not described",
+    ),
+    (
+        &[(0, &[0x55, 0x53, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57, 0x48, 0x8d, 0x64, 0x24, 0xd8, 0x48])],
+        "OpenSSL, x25519_fe51_mul: at the return the frame is described, which has ended",
+    ),
+    (
+        &[(0, &[0x55, 0x53, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57, 0x57, 0x48, 0x8d, 0x64, 0x24, 0xf0])],
+        "OpenSSL, x25519_fe64_mul: at the return the frame is described, which has ended",
+    ),
+    (
+        &[(0, &[0x48, 0x8b, 0x0d]), (7, &[0x48, 0x0f, 0xba, 0xe1, 0x3d, 0x0f, 0x82])],
+        "OpenSSL, sha1_multi_block: its jumps lead to other forms of it, whose frames are not described",
+    ),
+    (
+        &[(0, &[0x41, 0x56, 0x53, 0x50, 0x48, 0x89, 0xfb, 0x4c, 0x8d, 0xb7, 0x30, 0x03, 0x00, 0x00])],
+        "libc++abi, compiled by LLVM: after `add $8,%rsp` the row changes two instructions late",
+    ),
+];
+
+/// Objects whose rows say of registers that they are restored, one instruction before they are.
+const EARLY: [&str; 1] = ["libjsvml.so"];
+
+fn is_wrong(function: &[u8]) -> bool {
+    let has = |(at, bytes): &Mark| function.get(*at..).is_some_and(|rest| rest.starts_with(bytes));
+    WRONG.iter().any(|(marks, _)| marks.iter().all(has))
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Count {
+    functions: u64,
+    instructions: u64,
+    known: u64,
+    /// In functions whose rows are known to be wrong.
+    wrong: u64,
+}
+
+fn compare(path: &Path) -> Option<Count> {
+    let image = Image::open(path).ok()?;
+    let bytes = image.read_file(0, image.len())?;
+    let built = of_image(&image, 1).ok()?;
+    let mut words = vec![0u64; built.len().div_ceil(8)];
+    // SAFETY: integers, as bytes.
+    let place = unsafe { words.align_to_mut::<u8>().1.get_mut(..built.len())? };
+    place.copy_from_slice(&built);
+    let table = Table::new(place).expect("what was built is a table");
+
+    let code = Code::of_file(&bytes, &[]);
+    let found = analyse(&code, BUDGET);
+    let mut claims = found.claims.iter().peekable();
+    let mut count = Count::default();
+    for function in image.functions() {
+        let span = function.span;
+        let Some(bytes) = code.part(span.start).and_then(|part| part.from(span.start)) else { continue };
+        count.functions += 1;
+        let mut decoder = Decoder::with_ip(64, bytes, span.start, DecoderOptions::NONE);
+        let mut instruction = Instruction::default();
+        while decoder.can_decode() && decoder.ip() < span.end {
+            decoder.decode_out(&mut instruction);
+            if matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3) {
+                continue;
+            }
+            count.instructions += 1;
+            let ip = instruction.ip();
+            while claims.next_if(|claim| claim.address < ip).is_some() {}
+            let state = claims.peek().filter(|claim| claim.address == ip).and_then(|claim| found.facts_of(claim));
+            let Some((state, rule)) = state.and_then(|state| Some((state, row::rule(state)?))) else { continue };
+            count.known += 1;
+            let theirs = match table.find(ip) {
+                TableAnswer::Short(rule) => rule.pack().unpack(),
+                TableAnswer::Long(rule) => rule.unpack(),
+                TableAnswer::Ask | TableAnswer::Nothing => continue,
+            };
+            let Ok(theirs) = theirs else { continue };
+            let has_caller = matches!(theirs.kind, RuleKind::Offset | RuleKind::Deref);
+            if has_caller && row::follows(state, &theirs) {
+                continue;
+            }
+            let at = format!("{} at {ip:#x}, in the function at {:#x}", path.display(), span.start);
+            let early = EARLY.iter().any(|name| path.ends_with(name)) && rule.cfa_offset == theirs.cfa_offset;
+            assert!(early || is_wrong(bytes), "{at}: from the code {rule:?}, by the file {theirs:?}");
+            count.wrong += 1;
+        }
+    }
+    Some(count)
+}
+
+fn show(path: &Path, count: &Count) {
+    let share = count.known as f64 * 100.0 / count.instructions.max(1) as f64;
+    let Count { functions, instructions, known, wrong } = count;
+    println!(
+        "{}: {functions} functions, {instructions} instructions, {known} known ({share:.1} %), {wrong} in functions \
+         whose rows are wrong",
+        path.display()
+    );
+}
+
+fn compare_all(paths: impl Iterator<Item = PathBuf>) -> Vec<(PathBuf, Count)> {
+    let mut sum = Count::default();
+    let mut counts = Vec::new();
+    for path in paths {
+        let Some(count) = compare(&path) else { continue };
+        show(&path, &count);
+        sum.functions += count.functions;
+        sum.instructions += count.instructions;
+        sum.known += count.known;
+        sum.wrong += count.wrong;
+        counts.push((path, count));
+    }
+    show(Path::new(&format!("{} objects", counts.len())), &sum);
+    counts
+}
+
+#[test]
+fn no_row_from_code_contradicts_the_rows_of_the_file() {
+    if std::env::var_os("UU_CAMPAIGNS").is_some() {
+        compare_all(all(usize::MAX).into_iter());
+        return;
+    }
+    let is_small = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|file| file.len() < MOST);
+    let counts = compare_all(usual().into_iter().filter(is_small));
+    assert!(!counts.is_empty(), "no object was compared");
+    let of_c = |path: &Path| ["libsqlite3.so.0", "libz.so.1"].iter().any(|name| path.ends_with(name));
+    for (path, count) in counts.iter().filter(|(path, _)| of_c(path)) {
+        assert!(count.known * 100 >= count.instructions * KNOWN, "{}: {count:?}", path.display());
+    }
+}
