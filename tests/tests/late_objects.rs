@@ -44,6 +44,20 @@ fn the_table_of_an_object_that_the_loader_searches_comes_with_its_dlopen() {
     assert!(said.parse::<u64>().is_ok(), "{said:?}");
 }
 
+/// A library opens an object by a name that only its own RUNPATH, or RPATH, leads to.
+#[test]
+fn the_table_of_an_object_in_a_folder_of_who_opens_it_comes_with_its_dlopen() {
+    let scratch = paths::scratch("late_objects_runpath");
+    for (tags, folder) in [("--enable-new-dtags", "new"), ("--disable-new-dtags", "old")] {
+        std::fs::create_dir(scratch.join(folder)).expect("scratch");
+        let lib = compile::shared(&scratch, &format!("{folder}/late.so"), &["native/late_object_lib.c"]);
+        let options = ["-O0", "-shared", "-fPIC", "-DLIBRARY", &format!("-Wl,{tags},-rpath,$ORIGIN/{folder}")];
+        let opener = compile::gcc(&scratch, &format!("lib{folder}.so"), &["native/late_object.c"], &options);
+        let said = found(&scratch, &lib, "late.so".as_ref(), &[opener.to_str().expect("UTF-8")]);
+        assert!(said.parse::<u64>().is_ok(), "{folder}: {said:?}");
+    }
+}
+
 /// The program opens one object and runs nothing of it; the table that it waits for is that of another one, which the
 /// first one needs.
 #[test]

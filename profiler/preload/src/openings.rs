@@ -10,13 +10,13 @@ use uunwind_ring::openings::{Openings, PATH_BYTES};
 
 /// Says that the object with this name, as dlopen(3) takes it, is about to be loaded, so that its rule table is there
 /// when its code runs. A name without a slash is searched for by the loader, and by the recorder, as is what an object
-/// needs: where that finds another file or none, the object comes with the first sample that meets it. Not for
-/// handlers.
+/// needs: where that finds another file or none, the object comes with the first sample that meets it. `caller`: the
+/// return address of the call, since the loader searches also where the object says that it lies in. Not for handlers.
 ///
 /// # Safety
 /// `file` must be 0 or the address of a NUL-terminated string.
 #[cfg(not(feature = "no-entry-points"))]
-pub unsafe fn announce(file: usize) {
+pub unsafe fn announce(file: usize, caller: usize) {
     let (Some(process), Some(block)) = (process::process(), process::block()) else { return };
     if file == 0 || !process::is_own() || process.facts.is_over() {
         return;
@@ -28,7 +28,7 @@ pub unsafe fn announce(file: usize) {
     let path = unsafe { core::slice::from_raw_parts(text, len) };
     if len > 0 {
         // SAFETY: the session stays mapped.
-        unsafe { Openings::at(process.session.first_page()) }.put(block.pid, path);
+        unsafe { Openings::at(process.session.first_page()) }.put(block.pid, caller as u64, path);
         ring(process);
     }
 }

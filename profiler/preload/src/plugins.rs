@@ -144,10 +144,10 @@ fn open_now() {
     }
 }
 
-/// Called before an object is opened, with the three arguments. Returns the real function: dlopen or, if `namespace` is
-/// 1, dlmopen.
+/// Called before an object is opened, with the three arguments and the return address. Returns the real function:
+/// dlopen or, if `namespace` is 1, dlmopen.
 #[cfg(not(feature = "no-entry-points"))]
-extern "C" fn before(namespace: usize, arguments: &[usize; 3]) -> *mut c_void {
+extern "C" fn before(namespace: usize, arguments: &[usize; 4]) -> *mut c_void {
     let [file, mode] = if namespace == 0 { [arguments[0], arguments[1]] } else { [arguments[1], arguments[2]] };
     // Without a file, and with this flag, nothing is opened: a program may call it where it may open no file.
     let opens = file != 0 && mode as i32 & libc::RTLD_NOLOAD == 0;
@@ -159,7 +159,7 @@ extern "C" fn before(namespace: usize, arguments: &[usize; 3]) -> *mut c_void {
     }
     if opens {
         // SAFETY: the program passes a string.
-        unsafe { crate::openings::announce(file) };
+        unsafe { crate::openings::announce(file, arguments[3]) };
     }
     let found = if namespace == 0 { DLOPEN.get() } else { DLMOPEN.get() };
     // Before glibc 2.34, a program without libdl has none.

@@ -19,9 +19,9 @@ use std::sync::Arc;
 use std::thread::Builder;
 use std::time::Duration;
 use uunwind_analyse::Search;
-use uunwind_elf::{key_of, Image};
+use uunwind_elf::{key_of, maps, Image};
 use uunwind_ring::layout::FIRST_PAGE;
-use uunwind_ring::openings::{Openings, SLOTS};
+use uunwind_ring::openings::{Announced, Openings, SLOTS};
 use uunwind_tables_build::Cache;
 
 /// After each answer the thread rests for this time, so that a process that rings all the time does not keep a CPU
@@ -158,9 +158,9 @@ fn listen(shared: &Shared, tables: &Tables, cache: &Cache, report: &SyncSender<O
             next = count.wrapping_sub(SLOTS as u32);
         }
         while next != count {
-            let Some((pid, path)) = openings.get(next) else { break };
+            let Some(announced) = openings.get(next) else { break };
             next = next.wrapping_add(1);
-            let Some(opening) = place(pid, path.as_bytes(), user, &search) else { continue };
+            let Some(opening) = place(&announced, user, &search) else { continue };
             let opened = opening.file.clone();
             let found = |opening: Opening| {
                 prepare(&opening.file, tables, cache);
@@ -168,7 +168,7 @@ fn listen(shared: &Shared, tables: &Tables, cache: &Cache, report: &SyncSender<O
                 let _ = report.try_send(opening);
             };
             found(opening);
-            for file in needs(pid, &opened, &mut search) {
+            for file in needs(announced.pid, &opened, &mut search) {
                 found(Opening { path: file.as_os_str().as_bytes().to_vec(), file });
             }
         }
@@ -209,7 +209,8 @@ fn hurry() {
 /// Where the recorder can open a file that a process opens by this path, or by a name that the loader searches for.
 /// `None`: the process is not this user's, so what may be read here is not what it may read; or it is gone; or the
 /// name is not found.
-fn place(pid: u32, path: &[u8], user: u32, search: &Search) -> Option<Opening> {
+fn place(announced: &Announced, user: u32, search: &Search) -> Option<Opening> {
+    let (pid, path) = (announced.pid, announced.path.as_bytes());
     let process = PathBuf::from(format!("/proc/{pid}"));
     if std::fs::metadata(&process).ok()?.uid() != user {
         return None;
@@ -217,8 +218,11 @@ fn place(pid: u32, path: &[u8], user: u32, search: &Search) -> Option<Opening> {
     let folder = uunwind_elf::process::folder(pid);
     let name = Path::new(OsStr::from_bytes(path));
     let searched = (!path.contains(&b'/')).then(|| {
-        let found = search.named(name.as_os_str(), &folder.join("exe"), library_path(&folder));
-        found.filter(|_| !path.is_empty() && sees_our_files(&folder))
+        if path.is_empty() || !sees_our_files(&folder) {
+            return None;
+        }
+        let (program, caller) = (folder.join("exe"), object_at(pid, announced.caller));
+        search.named(name.as_os_str(), &program, caller.as_deref(), library_path(&folder))
     });
     let path = match &searched {
         Some(found) => found.as_deref()?,
@@ -235,14 +239,21 @@ fn place(pid: u32, path: &[u8], user: u32, search: &Search) -> Option<Opening> {
     Some(Opening { file, path: path.into_os_string().into_encoded_bytes() })
 }
 
-/// What an object needs that a process is about to load, without names that were looked for before. Nothing, if the
-/// process sees other files than the recorder.
+/// The file that a process has mapped at this address, by the path that it had then.
+fn object_at(pid: u32, address: u64) -> Option<PathBuf> {
+    let mut mappings = maps::of(pid).ok()?;
+    let mapping = mappings.find(|mapping| (mapping.start..mapping.end).contains(&address))?;
+    mapping.name.starts_with(b"/").then(|| PathBuf::from(OsStr::from_bytes(&mapping.name)))
+}
+
+/// What an object needs that a process is about to load, without what was searched for in the same places before.
+/// Nothing, if the process sees other files than the recorder.
 fn needs(pid: u32, opened: &Path, search: &mut Search) -> Vec<PathBuf> {
     let folder = uunwind_elf::process::folder(pid);
     if !sees_our_files(&folder) {
         return Vec::new();
     }
-    search.closure(opened, || library_path(&folder)).split_off(1)
+    search.closure(opened, Some(&folder.join("exe")), || library_path(&folder)).split_off(1)
 }
 
 /// Whether a process has the recorder's root folder.
@@ -286,7 +297,7 @@ mod tests {
     fn announce_of(session: &Session, pid: u32, path: &str) {
         let page = session.memory().at(0, FIRST_PAGE).expect("a page");
         // SAFETY: the page lives as long as the session.
-        unsafe { Openings::at(page) }.put(pid, path.as_bytes());
+        unsafe { Openings::at(page) }.put(pid, 0, path.as_bytes());
         // SAFETY: as above.
         let bell = unsafe { &(*page.cast::<uunwind_ring::layout::SessionHeader>()).bell };
         bell.fetch_add(1, Ordering::Release);
@@ -356,6 +367,8 @@ mod tests {
         let mut process = Command::new("cat");
         process.env("LD_LIBRARY_PATH", folder.path()).stdin(Stdio::piped());
         let mut process = process.spawn().expect("cat");
+        // The kernel lets the parent run on before the new program's environment is there.
+        until(|| library_path(&uunwind_elf::process::folder(process.id())).is_some());
         announce_of(&session, process.id(), "libouter.so");
         until(|| keys.iter().all(|key| facts.has_table(*key)));
         // The recorder's own thread hears of them, too, and of what is not cached.
@@ -373,7 +386,13 @@ mod tests {
     fn a_path_is_looked_up_as_the_process_sees_it() {
         let (own, user) = (std::process::id(), rustix::process::geteuid().as_raw());
         let search = Search::default();
-        let place = |pid: u32, path: &[u8], user: u32| place(pid, path, user, &search);
+        let place = |pid: u32, path: &[u8], user: u32| {
+            let mut page = vec![0u64; FIRST_PAGE / 8];
+            // SAFETY: a page of writable memory, which lives longer than the value.
+            let openings = unsafe { Openings::at(page.as_mut_ptr().cast()) };
+            openings.put(pid, 0, path);
+            place(&openings.get(0).expect("it was put"), user, &search)
+        };
         let found = place(own, b"/lib/x.so", user).expect("this process");
         assert_eq!(found.file, PathBuf::from(format!("/proc/{own}")).join("root").join("lib/x.so"));
         let here = std::env::current_dir().expect("a folder");

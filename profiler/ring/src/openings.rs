@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Openings that can wait to be read at once.
 pub const SLOTS: usize = 4;
 /// Longest path, in bytes.
-pub const PATH_BYTES: usize = 896;
+pub const PATH_BYTES: usize = 888;
 /// Bytes of all slots.
 pub const BYTES: usize = SLOTS * core::mem::size_of::<Opening>();
 
@@ -27,8 +27,21 @@ pub struct Opening {
     pid: AtomicU32,
     /// Bytes of the path.
     len: AtomicU64,
+    /// Process address of the code that loads it: a return address, of which a name is searched for as the object that
+    /// it lies in says. 0: not available.
+    caller: AtomicU64,
     /// The path as the process has it.
     path: [AtomicU64; PATH_BYTES / 8],
+}
+
+/// A copy of an opening.
+pub struct Announced {
+    /// Process id where the recorder lives.
+    pub pid: u32,
+    /// Process address of the code that loads the object; 0: not available.
+    pub caller: u64,
+    /// The path as the process has it.
+    pub path: Path,
 }
 
 /// A copy of an opening's path.
@@ -72,7 +85,7 @@ impl Openings<'_> {
     }
 
     /// Adds one. Longer paths than [`PATH_BYTES`] are left out. Async-signal-safe.
-    pub fn put(&self, pid: u32, path: &[u8]) {
+    pub fn put(&self, pid: u32, caller: u64, path: &[u8]) {
         if path.len() > PATH_BYTES {
             return;
         }
@@ -81,6 +94,7 @@ impl Openings<'_> {
         slot.ticket.store(0, Ordering::SeqCst);
         slot.pid.store(pid, Ordering::Relaxed);
         slot.len.store(path.len() as u64, Ordering::Relaxed);
+        slot.caller.store(caller, Ordering::Relaxed);
         for (word, bytes) in slot.path.iter().zip(path.chunks(8)) {
             let mut padded = [0; 8];
             padded.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
@@ -89,9 +103,9 @@ impl Openings<'_> {
         slot.ticket.store(number.wrapping_add(1), Ordering::Release);
     }
 
-    /// The opening with this number: the process's id and the path. `None`: it is not written yet, or not there any
-    /// more. Others may write to the slot at any time, so the path may be any bytes.
-    pub fn get(&self, number: u32) -> Option<(u32, Path)> {
+    /// The opening with this number. `None`: it is not written yet, or not there any more. Others may write to the slot
+    /// at any time, so the path may be any bytes, and the numbers any.
+    pub fn get(&self, number: u32) -> Option<Announced> {
         let slot = self.slot(number)?;
         let is_it = || slot.ticket.load(Ordering::Acquire) == number.wrapping_add(1);
         if !is_it() {
@@ -102,9 +116,9 @@ impl Openings<'_> {
         for (bytes, word) in path.bytes.chunks_exact_mut(8).zip(&slot.path) {
             bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
         }
-        let pid = slot.pid.load(Ordering::Relaxed);
+        let (pid, caller) = (slot.pid.load(Ordering::Relaxed), slot.caller.load(Ordering::Relaxed));
         core::sync::atomic::fence(Ordering::Acquire);
-        is_it().then_some((pid, path))
+        is_it().then_some(Announced { pid, caller, path })
     }
 }
 
@@ -120,19 +134,20 @@ mod tests {
         let openings = unsafe { Openings::at(page.as_mut_ptr().cast()) };
         assert!(openings.get(0).is_none());
         for n in 0..SLOTS as u32 {
-            openings.put(100 + n, format!("/lib/{n}").as_bytes());
+            openings.put(100 + n, u64::from(n) << 40, format!("/lib/{n}").as_bytes());
         }
-        openings.put(9, &[b'x'; PATH_BYTES + 1]);
+        openings.put(9, 9, &[b'x'; PATH_BYTES + 1]);
         assert_eq!(openings.count(), SLOTS as u32);
         for n in 0..SLOTS as u32 {
-            let (pid, path) = openings.get(n).expect("it was put");
-            assert_eq!((pid, path.as_bytes()), (100 + n, format!("/lib/{n}").as_bytes()));
+            let Announced { pid, caller, path } = openings.get(n).expect("it was put");
+            let expected = (100 + n, u64::from(n) << 40);
+            assert_eq!(((pid, caller), path.as_bytes()), (expected, format!("/lib/{n}").as_bytes()));
         }
         let longest = [b'y'; PATH_BYTES];
-        openings.put(7, &longest);
+        openings.put(7, 8, &longest);
         assert!(openings.get(0).is_none());
-        let (pid, path) = openings.get(SLOTS as u32).expect("it was put");
-        assert_eq!((pid, path.as_bytes()), (7, &longest[..]));
+        let Announced { pid, caller, path } = openings.get(SLOTS as u32).expect("it was put");
+        assert_eq!((pid, caller, path.as_bytes()), (7, 8, &longest[..]));
     }
 
     #[test]
@@ -140,7 +155,7 @@ mod tests {
         let mut page = vec![u64::MAX; FIRST_PAGE / 8];
         // SAFETY: as above.
         let openings = unsafe { Openings::at(page.as_mut_ptr().cast()) };
-        let (_, path) = openings.get(u32::MAX - 1).expect("the ticket is right");
-        assert_eq!(path.as_bytes().len(), PATH_BYTES);
+        let announced = openings.get(u32::MAX - 1).expect("the ticket is right");
+        assert_eq!(announced.path.as_bytes().len(), PATH_BYTES);
     }
 }

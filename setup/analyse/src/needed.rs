@@ -9,6 +9,7 @@ use object::elf;
 use std::cell::{LazyCell, OnceCell};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use uunwind_elf::Image;
@@ -20,7 +21,7 @@ const SEARCH_LIMIT: usize = 256;
 /// Names that a search follows, at most.
 const NAMES_LIMIT: usize = 65_536;
 
-/// An object found, with what its own needs are searched by.
+/// An object found, with what its own needs are searched by, and what it opens by a name.
 #[derive(Default)]
 struct Node {
     needed: Vec<OsString>,
@@ -34,35 +35,49 @@ struct Node {
 /// found are left out. Search order: `DT_RPATH`, `ld_library_path`, `DT_RUNPATH`, `/etc/ld.so.conf`, built-in
 /// directories.
 pub fn needed_closure(program: &Path, ld_library_path: Option<&OsStr>) -> Vec<PathBuf> {
-    Search::default().closure(program, || ld_library_path.map(OsStr::to_owned))
+    Search::default().closure(program, None, || ld_library_path.map(OsStr::to_owned))
 }
 
 /// A search for objects as the loader does it, in the file system of this process. It follows each name that an object
-/// needs once, so that what most objects need costs nothing again.
+/// needs once for each order of folders, so that what most objects need costs nothing again.
 #[derive(Debug, Default)]
 pub struct Search {
     /// Read when it is first needed.
     system: OnceCell<Vec<PathBuf>>,
-    followed: HashSet<OsString>,
+    /// Names, each with a hash of the folders that it was searched for in.
+    followed: HashSet<(u64, OsString)>,
 }
 
 impl Search {
-    /// An object and all that it needs, as [`needed_closure`] has them, without names that were followed before.
-    /// `ld_library_path` is called when something is to be searched for.
-    pub fn closure(&mut self, object: &Path, ld_library_path: impl FnOnce() -> Option<OsString>) -> Vec<PathBuf> {
+    /// An object and all that it needs, as [`needed_closure`] has them, without names that were followed before in the
+    /// same folders. `program`: the one that opens it, whose `DT_RPATH` counts, too. `ld_library_path` is called when
+    /// something is to be searched for.
+    pub fn closure(
+        &mut self,
+        object: &Path,
+        program: Option<&Path>,
+        ld_library_path: impl FnOnce() -> Option<OsString>,
+    ) -> Vec<PathBuf> {
         let mut found = vec![object.to_path_buf()];
         let Ok(image) = Image::open(object) else {
             return found;
         };
         let environment = LazyCell::new(|| environment(ld_library_path()));
         let mut files: HashSet<PathBuf> = object.canonicalize().into_iter().collect();
-        let mut queue = vec![Node::new(&image, &[])];
-        let (mut next, mut left) = (0, OBJECTS_LIMIT);
+        let program = program.and_then(|program| Image::open(program).ok());
+        let program = program.map_or_else(Node::default, |program| Node::new(&program, &[]));
+        let mut queue = vec![Node::new(&image, &program.rpath)];
+        // The loader takes an object that it has already for each name that it has found it by.
+        let (mut next, mut left, mut names) = (0, OBJECTS_LIMIT, HashSet::new());
         while let Some(node) = queue.get(next) {
             next += 1;
             let mut children = Vec::new();
             for name in &node.needed {
-                if left == 0 || self.followed.len() >= NAMES_LIMIT || !self.followed.insert(name.clone()) {
+                if left == 0 || self.followed.len() >= NAMES_LIMIT || !names.insert(name.clone()) {
+                    continue;
+                }
+                let folders = hash(&[&node.rpath, &environment, &node.runpath]);
+                if !self.followed.insert((folders, name.clone())) {
                     continue;
                 }
                 left -= 1;
@@ -81,17 +96,32 @@ impl Search {
         found
     }
 
-    /// The object that dlopen(3) finds by a name without a slash, if an object does not search in folders of its own:
-    /// in those of the program, and the system's.
-    pub fn named(&self, name: &OsStr, program: &Path, ld_library_path: Option<OsString>) -> Option<PathBuf> {
+    /// The object that dlopen(3) finds by a name without a slash, called by code of the object `caller`; `None`: by the
+    /// program's own. What has led to the caller counts only as far as that is the program.
+    pub fn named(
+        &self,
+        name: &OsStr,
+        program: &Path,
+        caller: Option<&Path>,
+        ld_library_path: Option<OsString>,
+    ) -> Option<PathBuf> {
         let program = Image::open(program).map_or_else(|_| Node::default(), |image| Node::new(&image, &[]));
-        let order = [&program.rpath, &environment(ld_library_path), &program.runpath, self.system()];
+        let caller = caller.and_then(|caller| Some(Node::new(&Image::open(caller).ok()?, &program.rpath)));
+        let from = caller.unwrap_or(program);
+        let order = [&from.rpath, &environment(ld_library_path), &from.runpath, self.system()];
         find(name, &order).map(|image| image.path().to_path_buf())
     }
 
     fn system(&self) -> &Vec<PathBuf> {
         self.system.get_or_init(library_path::directories)
     }
+}
+
+/// A hash of lists of folders.
+fn hash(order: &[&Vec<PathBuf>]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    order.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn environment(ld_library_path: Option<OsString>) -> Vec<PathBuf> {

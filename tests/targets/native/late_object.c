@@ -1,9 +1,12 @@
 /* Loads an object while it is recorded, and waits until the recorder has published the object's rule table.
  *
- * late_object OBJECT KEY OFFSET ENTRIES [works]
+ * late_object OBJECT KEY OFFSET ENTRIES [works | LIBRARY]
  *
- * KEY: the object's; 0: any that was not there before. OFFSET, ENTRIES: where the table of rule tables is in the recorder's memory, and its size. Without
+ * KEY: the object's; 0: any that was not there before. OFFSET, ENTRIES: where the table of rule tables is in the
+ * recorder's memory, and its size. Without
  * "works" it runs nothing of the object, so that no sample meets it; with it, it calls work() of the object until then.
+ * LIBRARY: its function open_it() opens the object, so that the loader searches where this library says; compiled with
+ * -DLIBRARY, this file is one.
  * Prints "before" if the table was there before the object, else the time from before dlopen, in us. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -16,6 +19,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifdef LIBRARY
+void *open_it(const char *name) {
+    void *volatile found = dlopen(name, RTLD_NOW);
+    return found;
+}
+#else
 struct entry {
     uint64_t key;
     uint32_t offset, len;
@@ -55,12 +64,14 @@ int main(int arguments, char **words) {
     size_t offset = strtoull(words[3], 0, 10), size = count * sizeof(struct entry);
     entries = mmap(0, size, PROT_READ, MAP_SHARED, file, offset);
     if (entries == MAP_FAILED) return 3;
-    int works = arguments > 5;
+    int works = arguments > 5 && !strcmp(words[5], "works");
+    void *library = arguments > 5 && !works ? dlopen(words[5], RTLD_NOW) : 0;
+    void *(*open_it)(const char *) = library ? (void *(*)(const char *))dlsym(library, "open_it") : 0;
     before = tables();
     long long limit = now() + 60 * 1000000000LL;
     if (is_there()) return puts("before"), 0;
     long long begun = now();
-    void *object = dlopen(words[1], RTLD_NOW);
+    void *object = open_it ? open_it(words[1]) : dlopen(words[1], RTLD_NOW);
     unsigned (*work)(void) = object ? (unsigned (*)(void))dlsym(object, "work") : 0;
     if (!work) return 4;
     const struct timespec pause = {0, 200000};
@@ -72,3 +83,4 @@ int main(int arguments, char **words) {
     printf("%lld\n", (now() - begun) / 1000);
     return 0;
 }
+#endif
