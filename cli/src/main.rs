@@ -42,7 +42,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &[OsString]) -> Result<u8, exit::Failure> {
-    // Two commands are not for people: uu starts itself with them.
+    // Three commands are not for people: uu starts itself with them, or a process that has crashed does.
     match arguments.split_first() {
         Some((first, rest)) if first == record::PLUGIN_SERVER => {
             uunwind_loader::serve(rest, uunwind_built_in::HALVES);
@@ -50,6 +50,10 @@ fn run(arguments: &[OsString]) -> Result<u8, exit::Failure> {
         }
         Some((first, _)) if first == record::NAMING_SERVER => {
             uunwind_recorder::naming::serve();
+            Ok(0)
+        }
+        Some((first, rest)) if first == run::CRASH_NAMES => {
+            run::add_names(rest.first().and_then(|pid| pid.to_str()?.parse().ok()));
             Ok(0)
         }
         _ => commands::run(arguments),

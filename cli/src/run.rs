@@ -1,8 +1,12 @@
 //! `uu run`: runs a program with an object preloaded, which reports its crashes.
 
+mod found;
+mod names;
+
 use crate::exit::{Failure, NOT_EXECUTABLE, NOT_FOUND};
 use crate::{layout, program};
 use clap::{Args, ValueHint};
+pub use names::{serve as add_names, CRASH_NAMES};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +21,8 @@ use uunwind_recorder::spawn::{preload_value, users_preload};
     override_usage = "uu run --report-crashes [OPTIONS] [--] PROGRAM [ARGUMENTS]",
     after_help = "\
 uu becomes the program: its exit code, signals and core dumps are its own. Its children are
-watched, too."
+watched, too. After a report is written, uu is started once more by the process that crashed, which
+waits for it, and adds the names and lines that the files have, and Python's names of threads."
 )]
 pub struct Options {
     /// On a fatal signal, write the whole stacks of all threads, with registers and build-ids
@@ -55,6 +60,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     let preloaded = [&object, &library];
     command.env("LD_PRELOAD", preload_value(checked.asan_runtime.as_ref(), &preloaded, users_preload()));
     command.env("UU_REPORT_CRASHES", destination);
+    command.env("UU_REPORT_CRASHES_NAMER", &layout.command);
     match options.json {
         true => command.env("UU_REPORT_CRASHES_FORMAT", "json"),
         false => command.env_remove("UU_REPORT_CRASHES_FORMAT"),

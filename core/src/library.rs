@@ -16,7 +16,7 @@ pub const LIBRARY_SYMBOL: &core::ffi::CStr = c"uu_private_library_0";
 
 /// Distinguishes builds: raised with every change of this file, and different where the structures that cross it are.
 pub const BUILD: u32 =
-    (11 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
+    (12 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
 
 /// What a walk with semantic frames asks of whoever keeps its names and facts: the sampler (`profiler/preload`) for
 /// samples, `ffi/stacks` for `uu_walk`. All are called inside handlers.
@@ -212,6 +212,9 @@ pub struct Library {
     pub frames_deregistered: unsafe extern "C" fn(begin: u64),
     /// Where walks say that the set-up is due, which stays for ever.
     pub due: *const Due,
+    /// Names the program that adds names and lines to crash reports, by a path of this length. 0, or a negative errno.
+    /// Not for handlers.
+    pub name_crashes: unsafe extern "C" fn(program: *const u8, len: usize) -> i32,
 }
 
 // SAFETY: a table of function pointers, and a pointer to atomics.

@@ -45,3 +45,9 @@ pub extern "C" fn uu_prepare_thread() -> c_int {
         None => result(report::prepare_thread()),
     }
 }
+
+/// See [`uunwind_core::library::Library::name_crashes`].
+pub(crate) unsafe extern "C" fn name(program: *const u8, len: usize) -> c_int {
+    // SAFETY: the caller's bytes.
+    result(report::namer::set(unsafe { core::slice::from_raw_parts(program, len) }))
+}

@@ -55,6 +55,7 @@ pub(crate) const TABLE: Library = Library {
     add_facts: uunwind_stacks::facts::add,
     plugin_index,
     due: &raw const DUE,
+    name_crashes: crate::crashes::name,
     frames_registered: registered::add,
     frames_deregistered: registered::remove,
 };

@@ -16,6 +16,8 @@ pub struct Report {
     pub threads: Vec<Thread>,
     /// The objects.
     pub objects: Vec<Value>,
+    /// Names that were added to it: objects of type "named" and "thread_name".
+    pub names: Vec<Value>,
     /// The end was written, and says that all is there.
     pub complete: bool,
 }
@@ -47,6 +49,7 @@ impl Report {
                     registers: Value::Null,
                     threads: Vec::new(),
                     objects: Vec::new(),
+                    names: Vec::new(),
                     complete: false,
                 });
                 continue;
@@ -58,6 +61,10 @@ impl Report {
                 "object" => report.objects.push(value),
                 "end" => report.complete = value["complete"] == true,
                 "registers" => report.registers = value,
+                "named" | "thread_name" => {
+                    assert!(report.complete, "names before the end of the report: {line}");
+                    report.names.push(value);
+                }
                 "note" => {}
                 other => panic!("type {other:?}"),
             }

@@ -40,6 +40,13 @@ pub mod nr {
     pub const MPROTECT: usize = 226;
     pub const MADVISE: usize = 233;
     pub const RT_TGSIGQUEUEINFO: usize = 240;
+    pub const CLONE: usize = 220;
+    pub const EXECVE: usize = 221;
+    pub const WAIT4: usize = 260;
+    pub const DUP3: usize = 24;
+    pub const PIPE2: usize = 59;
+    pub const MEMFD_CREATE: usize = 279;
+    pub const CLOSE_RANGE: usize = 436;
 }
 
 /// One system call with up to six arguments; the result is the kernel's (a negative errno on failure).

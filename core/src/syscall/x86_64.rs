@@ -18,6 +18,9 @@ pub mod nr {
     pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
     pub const SENDTO: usize = 44;
+    pub const CLONE: usize = 56;
+    pub const EXECVE: usize = 59;
+    pub const WAIT4: usize = 61;
     pub const GETPPID: usize = 110;
     pub const RT_SIGPENDING: usize = 127;
     pub const RT_SIGTIMEDWAIT: usize = 128;
@@ -39,7 +42,11 @@ pub mod nr {
     pub const OPENAT: usize = 257;
     pub const READLINKAT: usize = 267;
     pub const PPOLL: usize = 271;
+    pub const DUP3: usize = 292;
+    pub const PIPE2: usize = 293;
     pub const RT_TGSIGQUEUEINFO: usize = 297;
+    pub const MEMFD_CREATE: usize = 319;
+    pub const CLOSE_RANGE: usize = 436;
 }
 
 /// One system call with up to six arguments; the result is the kernel's (a negative errno on failure).

@@ -23,6 +23,17 @@ impl File {
         u32::try_from(fd).ok().map(File)
     }
 
+    /// An open descriptor, which nothing else closes.
+    pub fn of(fd: u32) -> File {
+        File(fd)
+    }
+
+    /// Waits at most `ns` nanoseconds until it is ready for these events, or at its end
+    /// ([poll(2)](https://man7.org/linux/man-pages/man2/poll.2.html)). 0: the time is over; negative: an errno.
+    pub fn poll(&self, events: i16, ns: u64) -> isize {
+        poll(self.fd(), events, ns)
+    }
+
     /// Its descriptor, which is open as long as this value lives.
     pub fn fd(&self) -> i32 {
         self.0 as i32
@@ -51,6 +62,20 @@ impl Drop for File {
         // SAFETY: a file that this value opened.
         unsafe { syscall::call(nr::CLOSE, [self.0 as usize, 0, 0, 0, 0, 0]) };
     }
+}
+
+/// As [`File::poll`], of any descriptor.
+pub fn poll(fd: i32, events: i16, ns: u64) -> isize {
+    #[repr(C)]
+    struct PollFd {
+        fd: i32,
+        events: i16,
+        revents: i16,
+    }
+    let mut poll = PollFd { fd, events, revents: 0 };
+    let time = [(ns / 1_000_000_000) as i64, (ns % 1_000_000_000) as i64];
+    // SAFETY: one structure and a timespec.
+    unsafe { syscall::call(nr::PPOLL, [(&raw mut poll) as usize, 1, time.as_ptr() as usize, 0, 0, 0]) }
 }
 
 /// Waits until the word is not `value` any more, at most `ns` nanoseconds

@@ -3,6 +3,7 @@
 use crate::threads;
 use core::ffi::{c_char, c_int, c_void, CStr};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use uunwind_core::library::{Library, BUILD, LIBRARY_SYMBOL};
 use uunwind_core::loaded::{self, Callback, PhdrInfo};
 
 /// UU_CRASH_JSON of `uu.h`.
@@ -67,8 +68,25 @@ fn report(to: &CStr) -> Result<(), &'static CStr> {
     if done != 0 {
         return Err(c"uu: no crash reports: UU_REPORT_CRASHES is no open file descriptor and no path, or signals cannot be handled\n");
     }
+    if let Some(namer) = variable(c"UU_REPORT_CRASHES_NAMER").filter(|path| path.to_bytes().starts_with(b"/")) {
+        // Without it, reports have the names that are in memory.
+        if let Some(library) = library() {
+            let path = namer.to_bytes();
+            // SAFETY: bytes of this length, and a function of the library, which is never unloaded.
+            unsafe { (library.name_crashes)(path.as_ptr(), path.len()) };
+        }
+    }
     threads::begin(prepare);
     Ok(())
+}
+
+/// The table of the copy of the library that is this process's; `None`: it is of another build.
+fn library() -> Option<&'static Library> {
+    let ours = |library: &&Library| library.size as usize == core::mem::size_of::<Library>() && library.build == BUILD;
+    let table = symbol(LIBRARY_SYMBOL)?.cast::<Library>();
+    // SAFETY: a table in an object that is never closed; its name is versioned, and size and build are checked before
+    // anything else is read.
+    unsafe { table.as_ref().filter(ours).and_then(|table| (table.home)().as_ref()).filter(ours) }
 }
 
 /// Calls `uu_setup`, unless that is done. Without it, native frames remain.
@@ -88,7 +106,7 @@ fn symbol(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: the loader's structure, during its iteration. Only libuunwind has the first symbol.
     let look = |object: &PhdrInfo| unsafe {
         let dynamic = object.dynamic();
-        dynamic.symbol(c"uu_private_library_0").and_then(|_| dynamic.symbol(name))
+        dynamic.symbol(LIBRARY_SYMBOL).and_then(|_| dynamic.symbol(name))
     };
     // SAFETY: normal context, libc's function.
     unsafe { loaded::find(dl_iterate_phdr, look) }.map(|symbol| symbol.address as *mut c_void)

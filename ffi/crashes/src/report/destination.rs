@@ -4,7 +4,7 @@
 //! descriptor stays blocking, as it may be shared; so a pipe or a terminal is opened once more, and a socket is asked
 //! not to wait. Where /proc is missing, what is ready is hoped to have room for what is written.
 
-use crate::system::File;
+use crate::system::{self, File};
 use crate::threads::Deadline;
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -152,7 +152,8 @@ impl Destination {
         File::open_with(path, flags, 0o600).map(Destination::Opened)
     }
 
-    fn fd(&self) -> i32 {
+    /// Its descriptor, which is open as long as this value lives.
+    pub fn fd(&self) -> i32 {
         match self {
             Destination::Given(fd) | Destination::Socket(fd) => *fd,
             Destination::Opened(file) => file.fd(),
@@ -194,21 +195,9 @@ impl Destination {
 
     /// Waits until a write would not block.
     fn is_ready(&self, deadline: Deadline) -> bool {
-        #[repr(C)]
-        struct PollFd {
-            fd: i32,
-            events: i16,
-            revents: i16,
-        }
         const POLLOUT: i16 = 4;
-        let left = deadline.left();
-        let mut poll = PollFd { fd: self.fd(), events: POLLOUT, revents: 0 };
-        let time = [(left / 1_000_000_000) as i64, (left % 1_000_000_000) as i64];
-        let arguments = [(&raw mut poll) as usize, 1, time.as_ptr() as usize, 0, 0, 0];
-        // SAFETY: one structure and a timespec.
-        let ready = unsafe { syscall::call(nr::PPOLL, arguments) };
         // Where poll fails, as under seccomp, write decides.
-        ready != 0
+        system::poll(self.fd(), POLLOUT, deadline.left()) != 0
     }
 }
 

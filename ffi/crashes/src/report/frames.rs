@@ -50,25 +50,41 @@ pub struct Printer<'p, 'r> {
     pub names: Names,
     /// How memory is read.
     pub reader: &'p mut Reader<'r>,
+    /// Where the same goes as JSON lines.
+    pub copy: Option<&'p mut Out>,
 }
 
 impl Printer<'_, '_> {
+    /// Writes a line as JSON or as text, and its copy.
+    fn line(&mut self, json: impl Fn(&mut Out), text: impl Fn(&mut Out)) {
+        if self.json {
+            json(self.out);
+        } else {
+            text(self.out);
+        }
+        if let Some(copy) = &mut self.copy {
+            json(copy);
+        }
+    }
+
     /// A thread and its stack.
     pub fn thread(&mut self, tid: u32, crashed: bool, whole: &Whole<'_>) {
         let count = frames(whole.frames).map(stands_for).sum();
         let name = status::name(tid);
         let doubts = doubts(whole);
-        if self.json {
-            self.out.begin("thread").with("tid", tid.into()).with_text("name", until_nul(&name));
-            self.out.with_bool("crashed", crashed).with("frames", count as i64);
-            self.out.with("stop", whole.stop.number().into()).with_text("end", whole.stop.text().as_bytes());
-            self.out.with_bool("complete", whole.stop.is_complete() && doubts.is_empty());
-            self.out.with_text("doubt", doubts.as_bytes()).end();
-        } else {
-            self.head(tid, &name, crashed);
-            self.out.number(count).text(" frames, ").text(whole.stop.text());
-            self.out.text(if doubts.is_empty() { "" } else { "; " }).text(doubts).text("\n");
-        }
+        let json = |out: &mut Out| {
+            out.begin("thread").with("tid", tid.into()).with_text("name", until_nul(&name));
+            out.with_bool("crashed", crashed).with("frames", count as i64);
+            out.with("stop", whole.stop.number().into()).with_text("end", whole.stop.text().as_bytes());
+            out.with_bool("complete", whole.stop.is_complete() && doubts.is_empty());
+            out.with_text("doubt", doubts.as_bytes()).end();
+        };
+        let text = |out: &mut Out| {
+            head(out, tid, &name, crashed);
+            out.number(count).text(" frames, ").text(whole.stop.text());
+            out.text(if doubts.is_empty() { "" } else { "; " }).text(doubts).text("\n");
+        };
+        self.line(json, text);
         // Of the frames between, those that the walk left out already have one word.
         let (mut index, mut left_out) = (0, 0);
         for frame in frames(whole.frames) {
@@ -98,21 +114,18 @@ impl Printer<'_, '_> {
             }
             None => "the kernel queues no more signals",
         };
-        if self.json {
-            self.out.begin("thread").with("tid", tid.into()).with_text("name", until_nul(&name));
-            self.out.with_bool("crashed", false).with("frames", 0);
-            self.out.with("stop", refused.stop.map_or(0, StopReason::number).into()).with_text("end", why.as_bytes());
-            self.out.with_bool("complete", false).with_text("doubt", b"").end();
-        } else {
-            self.head(tid, &name, false);
-            self.out.text("no stack: ").text(why).text("\n");
-        }
+        let json = |out: &mut Out| {
+            out.begin("thread").with("tid", tid.into()).with_text("name", until_nul(&name));
+            out.with_bool("crashed", false).with("frames", 0);
+            out.with("stop", refused.stop.map_or(0, StopReason::number).into()).with_text("end", why.as_bytes());
+            out.with_bool("complete", false).with_text("doubt", b"").end();
+        };
+        let text = |out: &mut Out| {
+            head(out, tid, &name, false);
+            out.text("no stack: ").text(why).text("\n");
+        };
+        self.line(json, text);
         self.out.flush();
-    }
-
-    fn head(&mut self, tid: u32, name: &[u8], crashed: bool) {
-        self.out.text("thread ").number(tid.into()).text(" \"").foreign(until_nul(name)).text("\"");
-        self.out.text(if crashed { ", crashed: " } else { ": " });
     }
 
     /// Says that the `frames` before the one with this index are not written, unless there is none.
@@ -120,12 +133,14 @@ impl Printer<'_, '_> {
         if frames == 0 {
             return;
         }
-        if self.json {
-            self.out.begin("frame").with("tid", tid.into()).with("index", index.saturating_sub(frames) as i64);
-            self.out.with_text("kind", b"omitted").with("frames", frames as i64).end();
-        } else {
-            self.out.text("  ... ").number(frames).text(" frames left out\n");
-        }
+        let json = |out: &mut Out| {
+            out.begin("frame").with("tid", tid.into()).with("index", index.saturating_sub(frames) as i64);
+            out.with_text("kind", b"omitted").with("frames", frames as i64).end();
+        };
+        let text = |out: &mut Out| {
+            out.text("  ... ").number(frames).text(" frames left out\n");
+        };
+        self.line(json, text);
     }
 
     fn frame(&mut self, tid: u32, index: u64, words: &[u64]) {
@@ -140,65 +155,8 @@ impl Printer<'_, '_> {
         let name = if info.file_address != 0 { self.names.find(lookup, self.reader) } else { None };
         let name =
             name.map(|name| Name { offset: name.offset.wrapping_add(info.address.wrapping_sub(lookup)), ..name });
-        if self.json {
-            self.frame_json(tid, index, &info, name.as_ref());
-        } else {
-            self.frame_text(index, &info, name.as_ref());
-        }
-    }
-
-    fn frame_json(&mut self, tid: u32, index: u64, info: &FrameInfo, name: Option<&Name>) {
-        let out = &mut *self.out;
-        out.begin("frame").with("tid", tid.into()).with("index", index as i64);
-        let (function, file) = (until_nul(&info.function), until_nul(&info.file));
-        if info.kind == u32::from(KIND_SEMANTIC) {
-            out.with_text("kind", b"semantic").with_text("language", until_nul(&info.language));
-            out.with_text("function", function).with_text("file", file).with("line", info.line.into()).end();
-            return;
-        }
-        let native = info.kind == u32::from(KIND_NATIVE);
-        out.with_text("kind", if native { b"native" } else { b"window" }).with_address("address", info.address);
-        out.with_bool("exact", info.flags & EXACT != 0);
-        out.with_bool("by_frame_pointer", info.flags & BY_FRAME_POINTER != 0);
-        out.with_bool("interpreter", info.flags & INTERPRETER != 0);
-        if !function.is_empty() {
-            out.with_text("function", function);
-        }
-        if let Some(name) = name {
-            out.with_text("function", until_nul(&name.bytes)).with_address("function_offset", name.offset);
-        }
-        if info.file_address != 0 {
-            out.with_text("object", file).with_address("file_address", info.file_address);
-            out.with_octets("build_id", info.build_id.get(..info.build_id_len as usize).unwrap_or(&[]));
-        }
-        out.end();
-    }
-
-    fn frame_text(&mut self, index: u64, info: &FrameInfo, name: Option<&Name>) {
-        let out = &mut *self.out;
-        let (function, file) = (until_nul(&info.function), until_nul(&info.file));
-        out.text("  #").number(index).text(" ");
-        if info.kind == u32::from(KIND_SEMANTIC) {
-            out.foreign(until_nul(&info.language)).text(" ").foreign(function);
-            out.text(" (").foreign(file).text(":").number(info.line.into()).text(")\n");
-            return;
-        }
-        out.hex(info.address);
-        if !function.is_empty() {
-            out.text(" ").foreign(function);
-        }
-        if let Some(name) = name {
-            out.text(" ").foreign(until_nul(&name.bytes)).text("+").hex(name.offset);
-        }
-        if info.file_address != 0 {
-            out.text(" ").foreign(file).text("+").hex(info.file_address);
-        }
-        for (flag, text) in [(INTERPRETER, " [interpreter]"), (BY_FRAME_POINTER, " [by frame pointer]")] {
-            if info.flags & flag != 0 {
-                out.text(text);
-            }
-        }
-        out.text("\n");
+        let (info, name) = (&info, name.as_ref());
+        self.line(|out| frame_json(out, (tid, index), info, name), |out| frame_text(out, index, info, name));
     }
 
     /// The objects that were met, with their build-ids.
@@ -211,17 +169,19 @@ impl Printer<'_, '_> {
             }
             let id = info.build_id.get(..info.build_id_len as usize).unwrap_or(&[]);
             let file = until_nul(&info.file);
-            if self.json {
-                self.out.begin("object").with_text("file", file).with_address("bias", bias);
-                self.out.with_octets("build_id", id).end();
-            } else {
-                self.out.text("object ").foreign(file).text(" at ").hex(bias).text(", build-id ");
+            let json = |out: &mut Out| {
+                out.begin("object").with_text("file", file).with_address("bias", bias);
+                out.with_octets("build_id", id).end();
+            };
+            let text = |out: &mut Out| {
+                out.text("object ").foreign(file).text(" at ").hex(bias).text(", build-id ");
                 match id {
-                    [] => self.out.text("none"),
-                    id => self.out.octets(id),
+                    [] => out.text("none"),
+                    id => out.octets(id),
                 };
-                self.out.text("\n");
-            }
+                out.text("\n");
+            };
+            self.line(json, text);
         }
     }
 
@@ -245,6 +205,64 @@ impl Printer<'_, '_> {
         }
         self.out.flush();
     }
+}
+
+/// A thread, for people.
+fn head(out: &mut Out, tid: u32, name: &[u8], crashed: bool) {
+    out.text("thread ").number(tid.into()).text(" \"").foreign(until_nul(name)).text("\"");
+    out.text(if crashed { ", crashed: " } else { ": " });
+}
+
+fn frame_json(out: &mut Out, (tid, index): (u32, u64), info: &FrameInfo, name: Option<&Name>) {
+    out.begin("frame").with("tid", tid.into()).with("index", index as i64);
+    let (function, file) = (until_nul(&info.function), until_nul(&info.file));
+    if info.kind == u32::from(KIND_SEMANTIC) {
+        out.with_text("kind", b"semantic").with_text("language", until_nul(&info.language));
+        out.with_text("function", function).with_text("file", file).with("line", info.line.into()).end();
+        return;
+    }
+    let native = info.kind == u32::from(KIND_NATIVE);
+    out.with_text("kind", if native { b"native" } else { b"window" }).with_address("address", info.address);
+    out.with_bool("exact", info.flags & EXACT != 0);
+    out.with_bool("by_frame_pointer", info.flags & BY_FRAME_POINTER != 0);
+    out.with_bool("interpreter", info.flags & INTERPRETER != 0);
+    if !function.is_empty() {
+        out.with_text("function", function);
+    }
+    if let Some(name) = name {
+        out.with_text("function", until_nul(&name.bytes)).with_address("function_offset", name.offset);
+    }
+    if info.file_address != 0 {
+        out.with_text("object", file).with_address("file_address", info.file_address);
+        out.with_octets("build_id", info.build_id.get(..info.build_id_len as usize).unwrap_or(&[]));
+    }
+    out.end();
+}
+
+fn frame_text(out: &mut Out, index: u64, info: &FrameInfo, name: Option<&Name>) {
+    let (function, file) = (until_nul(&info.function), until_nul(&info.file));
+    out.text("  #").number(index).text(" ");
+    if info.kind == u32::from(KIND_SEMANTIC) {
+        out.foreign(until_nul(&info.language)).text(" ").foreign(function);
+        out.text(" (").foreign(file).text(":").number(info.line.into()).text(")\n");
+        return;
+    }
+    out.hex(info.address);
+    if !function.is_empty() {
+        out.text(" ").foreign(function);
+    }
+    if let Some(name) = name {
+        out.text(" ").foreign(until_nul(&name.bytes)).text("+").hex(name.offset);
+    }
+    if info.file_address != 0 {
+        out.text(" ").foreign(file).text("+").hex(info.file_address);
+    }
+    for (flag, text) in [(INTERPRETER, " [interpreter]"), (BY_FRAME_POINTER, " [by frame pointer]")] {
+        if info.flags & flag != 0 {
+            out.text(text);
+        }
+    }
+    out.text("\n");
 }
 
 /// The frames of a stack, each with its words.

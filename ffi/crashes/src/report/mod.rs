@@ -12,6 +12,7 @@
 //! frames       a thread's frames, and the objects that they are in
 //! symbols      names of native functions
 //! write        the whole report
+//! namer        a program of ours that adds names and lines to it
 //! ```
 //! The signals' handlers have to be ours when a crash comes. So that nothing is reported that is none, whoever handled
 //! a signal before is asked first (`handler`).
@@ -22,6 +23,7 @@ mod frames;
 mod handler;
 mod init;
 mod install;
+pub mod namer;
 mod native;
 mod stacks;
 pub mod symbols;

@@ -55,6 +55,11 @@ impl Out {
         Out { to, deadline, buffer: [0; 1024], len: 0, lost: false, comma: false }
     }
 
+    /// The descriptor that it writes to; `None`: it does not take all that is written.
+    pub fn destination(&self) -> Option<i32> {
+        (!self.lost).then(|| self.to.fd())
+    }
+
     /// Writes what is in the buffer.
     pub fn flush(&mut self) {
         let bytes = self.buffer.get(..self.len).unwrap_or(&[]);

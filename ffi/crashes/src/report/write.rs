@@ -5,7 +5,7 @@ use super::frames::{Objects, Printer};
 use super::handler::{catches_faults, Crash};
 use super::symbols::Names;
 use super::text::Out;
-use super::{crash, flags, install, native};
+use super::{crash, flags, install, namer, native};
 use crate::threads::{all, Deadline, Manner};
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{FLAG_EXACT, KIND_NATIVE};
@@ -32,7 +32,15 @@ pub fn report(crash: &Crash) {
     let mut objects = Objects::new();
     // SAFETY: guarded only where faults reach our handler, which mends them.
     let mut reader = unsafe { Reader::new(if guarded { Mode::Guarded } else { Mode::Probed }) };
-    let mut printer = Printer { out: &mut out, json, objects: &mut objects, names: Names::new(), reader: &mut reader };
+    let file = namer::copy();
+    // Of a file in memory: it has room, or the copy is cut.
+    let mut copy = file.as_ref().map(|file| Out::new(Destination::Given(file.fd()), Deadline::after(TIME)));
+    if let Some(copy) = &mut copy {
+        copy.begin("format").with_text("name", if json { b"json" } else { b"text" }).end();
+    }
+    let (names, copy_out) = (Names::new(), copy.as_mut());
+    let mut printer =
+        Printer { out: &mut out, json, objects: &mut objects, names, reader: &mut reader, copy: copy_out };
     own_stack(&mut printer, crash, guarded);
     crash::write_registers(printer.out, crash);
     if flags & flags::ONE_THREAD == 0 {
@@ -47,6 +55,13 @@ pub fn report(crash: &Crash) {
     }
     printer.objects();
     printer.end(true);
+    // Names come once the report is written, since finding them may fail or take long.
+    if let (Some(file), Some(mut copy)) = (file, copy) {
+        copy.flush();
+        if let Some(to) = out.destination() {
+            namer::run(&file, to);
+        }
+    }
 }
 
 /// The end of a report that a fault in it ended.
@@ -55,8 +70,14 @@ pub fn cut(crash: &Crash) {
     let json = install::flags() & flags::JSON != 0;
     let mut out = Out::new(to, Deadline::after(OTHERS));
     let mut objects = Objects::new();
-    let mut printer =
-        Printer { out: &mut out, json, objects: &mut objects, names: Names::new(), reader: &mut Reader::probed() };
+    let mut printer = Printer {
+        out: &mut out,
+        json,
+        objects: &mut objects,
+        names: Names::new(),
+        reader: &mut Reader::probed(),
+        copy: None,
+    };
     if !json {
         printer.note("");
         crash::write_registers(printer.out, crash);

@@ -53,6 +53,23 @@ impl Status {
     }
 }
 
+/// What the kernel says of the calling thread's seccomp filters: mode and number. 0: none, or not known.
+/// Async-signal-safe.
+pub fn seccomp() -> u64 {
+    let Some(file) = File::open(c"/proc/thread-self/status") else { return 0 };
+    let mut text = [0u8; 2048];
+    filters(file.read(&mut text))
+}
+
+fn filters(status: &[u8]) -> u64 {
+    let number = |name: &[u8]| {
+        let line = status.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name));
+        let digits = line.unwrap_or(b"").trim_ascii().iter().map_while(|digit| char::from(*digit).to_digit(10));
+        digits.fold(0u64, |number, digit| number.wrapping_mul(10).wrapping_add(digit.into()))
+    };
+    number(b"Seccomp:") << 32 | number(b"Seccomp_filters:") & 0xffff_ffff
+}
+
 fn hex(digits: &[u8]) -> u64 {
     digits
         .iter()
@@ -107,6 +124,12 @@ mod tests {
         assert!(status.is_pending(10) && !status.is_pending(1));
         assert!(status.blocks(64) && status.blocks(63) && !status.blocks(62));
         assert_eq!(Status::parse(b"State:"), Status::default());
+    }
+
+    #[test]
+    fn filters_have_a_mode_and_a_number() {
+        let text = b"NoNewPrivs:\t0\nSeccomp:\t2\nSeccomp_filters:\t13\n";
+        assert_eq!((filters(text), filters(b"Seccomp:\t0\nSeccomp_filters:\t0\n"), filters(b"")), (2 << 32 | 13, 0, 0));
     }
 
     #[test]
