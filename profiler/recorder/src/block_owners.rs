@@ -53,6 +53,8 @@ pub struct ProcessUse {
     pub periods: u64,
     /// CPU time of its threads before their sampling began that neither a sample nor a start stands for, in ns.
     pub cpu_before: u64,
+    /// Time for which its threads that have ended could run and had no processor, in ns.
+    pub run_delay: u64,
     /// Plugins as last written to the recording: a process may open them after its claim.
     pub plugins: Vec<String>,
     /// Looks for the names that languages have for its threads.
@@ -83,6 +85,8 @@ pub struct ThreadUse {
     pub renamed: bool,
     /// It has a sample, or has lost one.
     pub is_sampled: bool,
+    /// For how long it could run and had no processor (ns), as the kernel said at the first look and at the last one.
+    pub run_delays: Option<(u64, u64)>,
     /// Where it was interrupted for its next sample.
     pub place: Option<UserAt>,
     /// The samples that a perf event takes of it.
@@ -119,6 +123,7 @@ impl ProcessUse {
             sample_bytes: 0,
             periods: 0,
             cpu_before: 0,
+            run_delay: 0,
             plugins: plugins(header),
             thread_names: ThreadNames::default(),
         }
@@ -173,6 +178,7 @@ impl ProcessUse {
             frames_lost: get(&header.frames_lost),
             sample_bytes: self.sample_bytes,
             cpu_before: self.cpu_before,
+            run_delay: self.run_delay,
         }
     }
 }

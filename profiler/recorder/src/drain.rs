@@ -3,6 +3,7 @@
 mod ends;
 mod events;
 mod names;
+mod run_delay;
 mod waits;
 
 use crate::block_owners::{describe, plugins, ProcessUse, ThreadUse, Use};
@@ -136,6 +137,9 @@ impl Drain {
     /// calls.
     pub fn pass(&mut self, look_for_dead: bool) -> Pass {
         let mut pass = Pass::default();
+        if look_for_dead {
+            self.look_at_run_delays();
+        }
         // Determined before the rings are drained, so that no record can follow the last drain of a ring.
         let gone = if look_for_dead { self.gone() } else { Vec::new() };
         for block in 0..BLOCKS {
@@ -303,6 +307,7 @@ impl Drain {
             language_name: None,
             looks: 0,
             is_sampled: false,
+            run_delays: None,
             place: None,
             stitch,
         };

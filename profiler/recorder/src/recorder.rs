@@ -297,6 +297,10 @@ impl Running {
                 self.child.terminate();
             }
             self.release();
+            if may_have_ended {
+                // While the kernel still has its numbers: they go when it has been waited for.
+                self.drain.look_at_run_delays();
+            }
             if may_have_ended && self.child.ended().is_some() {
                 return EndCause::ProgramEnded;
             }

@@ -69,6 +69,8 @@ counters! {
     /// CPU time that its threads used before their sampling began and that neither a sample nor a start stands for, in
     /// ns.
     cpu_before: "";
+    /// Time for which its threads could run and had no processor, in ns, as far as the recorder has seen it.
+    run_delay: "";
 }
 
 impl Counters {

@@ -11,7 +11,7 @@ use uunwind_report::formats::summary;
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
 use uunwind_report::resolve::Resolver;
-use uunwind_report::stacks::Merger;
+use uunwind_report::stacks::{Kind, Line, Merger};
 
 /// The system's allocator, which also counts the bytes in use and their maximum.
 struct Counting;
@@ -214,6 +214,46 @@ fn a_common_summary_has_one_screen() {
     let text = summary(&recording);
     assert!(text.lines().count() <= 40, "{text}");
     assert!(text.find("Where the time is") < text.find("Hottest functions"), "{text}");
+}
+
+/// Nor is it longer where threads that wait were sampled: many threads, each with waits of its own.
+#[test]
+fn a_common_summary_of_waits_has_one_screen() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let digits = |n: usize| (0..12).map(move |at| ((n >> at) % 16) as u32 + 16 * at as u32);
+    let mut recording = recording((0..5_000).map(|n| (digits(n).collect(), vec![1])));
+    recording.settings.flags = uunwind_ring::FLAG_WALL;
+    recording.threads = (0..40)
+        .map(|tid| Thread { tid, name: format!("worker {}", char::from(b'a' + (tid % 26) as u8)), ..Thread::default() })
+        .collect();
+    let wait =
+        |n: u64| uunwind_recording::Wait { thread: (n % 40) as u32, begin: n * 1_000_000, duration: 500_000 + n };
+    recording.waits = (0..400).map(wait).collect();
+    for (at, sample) in recording.samples.iter_mut().enumerate() {
+        (sample.thread, sample.time) = ((at % 40) as u32, at as u64 * 1_000_000);
+    }
+    let mut resolver = Resolver::new(&recording);
+    let mut profile = Merger::new(&mut resolver, NativeFrames::Hide).profile();
+    let calls = ["read", "futex", "poll"]
+        .map(|call| Line { kind: Kind::Waiting, ..Line::marker(format!("[waiting in {call}]")) });
+    let first = profile.lines.len() as u32;
+    profile.lines.extend(calls);
+    // A hundredth runs, in many functions.
+    for (at, stack) in profile.stacks.iter_mut().enumerate().filter(|(at, _)| at % 100 != 0) {
+        let call = first + at as u32 % 3;
+        stack.lines = std::iter::once(call).chain(stack.lines.iter().copied()).collect();
+    }
+    let show = |verbose| {
+        let style = summary::Style { verbose, ..summary::PLAIN };
+        summary::render(&recording, &profile, &[], style)
+    };
+    let text = show(false);
+    assert!(text.lines().count() <= 40, "{text}");
+    assert!(text.find("Longest waits") < text.find("Where the time is"), "{text}");
+    let whole = show(true);
+    for heading in ["Time by thread", "Hottest functions by themselves"] {
+        assert!(!text.contains(heading) && whole.contains(heading), "{heading}: {text}");
+    }
 }
 
 /// Two functions that differ only in what is left out of a row do not look the same.

@@ -39,6 +39,7 @@ impl Drain {
         self.losses(block);
         self.carried(block);
         self.start(block);
+        self.add_run_delay(block);
         self.set(block, None);
         if !self.closing {
             self.session.free(block);

@@ -64,7 +64,9 @@ pub fn render(recording: &Recording, profile: &Profile, unusable: &[(u32, String
         let programs = parts::Programs::new(recording, profile);
         // The commands of a script are its lines.
         let (first, last) = if programs.is_some() { (processes, None) } else { (None, processes) };
-        let threads = threads.filter(|_| programs.is_none() || style.verbose);
+        // The time of threads that wait, too, is how long each was there.
+        let waits = profile.stacks.iter().any(|stack| profile.waits(stack));
+        let threads = threads.filter(|_| programs.is_none() && !waits || style.verbose);
         parts.extend(first);
         parts.extend(waits::render(recording, profile, &lines, style));
         parts.push(tree::render(profile, &lines, programs.as_ref(), style));

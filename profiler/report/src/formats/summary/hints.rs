@@ -68,11 +68,15 @@ fn waiting(recording: &Recording) -> Option<String> {
     let end = recording.end.as_ref()?;
     let (share, shortest) = WAITED;
     let wall = end.time.saturating_sub(recording.settings.start_monotonic) as f64 / 1e9;
-    let waited = 1.0 - end.cpu_used as f64 / 1e9 / wall;
+    // Beside other load, a program that computes waits, too, and has no place where it does.
+    let delay = recording.counters.iter().fold(0u64, |sum, (_, counters)| sum.saturating_add(counters.run_delay));
+    let waited = 1.0 - end.cpu_used.saturating_add(delay) as f64 / 1e9 / wall;
+    // Recordings that were made from outside do not say how much of it is that.
+    let for_what = if delay == 0 { ", for something or for a CPU" } else { "" };
     (wall >= shortest && waited >= share).then(|| {
         format!(
-            "the program waited {:.0} % of the time, for something or for a CPU, and this is a picture of its CPU time: \
-             `uu record --mode wall` shows where it waits",
+            "the program waited {:.0} % of the time{for_what}, and this is a picture of its CPU time: `uu record --mode \
+             wall` shows where it waits",
             // 100 % would say that it did nothing.
             (waited * 100.0).min(99.0)
         )
@@ -182,7 +186,7 @@ fn package_among(path: &str, mut names: Vec<String>, read: impl Fn(&str) -> Opti
 mod tests {
     use super::*;
     use crate::stacks::{Line, Stack};
-    use uunwind_recording::{End, JitNames, JitPlace, Object, Process, Thread};
+    use uunwind_recording::{Counters, End, JitNames, JitPlace, Object, Process, Thread};
 
     const STYLE: Style = super::super::PLAIN;
 
@@ -269,6 +273,14 @@ mod tests {
         for (used, wall, said) in [(1, 20, "waited 95 %"), (19, 20, ""), (0, 20, "waited 99 %")] {
             let end = End { time: wall * 100_000_000, cpu_used: used * 100_000_000, ..End::default() };
             let recording = Recording { end: Some(end), ..Recording::default() };
+            let hints = hints(&recording, &Profile::default());
+            assert!(hints.contains(said) && hints.is_empty() == said.is_empty(), "{hints}");
+        }
+        // It could have run, and had no processor, for some of the time.
+        for (delay, said) in [(2, "waited 94 % of the time, and"), (11, ""), (900, "")] {
+            let end = End { time: 20 * 100_000_000, cpu_used: 100_000_000, ..End::default() };
+            let counters = Counters { run_delay: delay * 10_000_000, ..Counters::default() };
+            let recording = Recording { end: Some(end), counters: vec![(0, counters)], ..Recording::default() };
             let hints = hints(&recording, &Profile::default());
             assert!(hints.contains(said) && hints.is_empty() == said.is_empty(), "{hints}");
         }

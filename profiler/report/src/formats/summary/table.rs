@@ -11,6 +11,8 @@ use uunwind_ring::record::SampleKind;
 /// Rows of each table, and of a verbose summary's.
 const FEW: usize = 5;
 pub(super) const ROWS: usize = 15;
+/// Share of a row that is shown beside the time of waits, in percent: what has less is not why the program took long.
+const BESIDE_WAITS: f64 = 0.5;
 /// Columns used beside the name.
 const USED: usize = 32;
 /// Lines of a function that are shown below it, at most, and in a verbose summary; and the share of all time, in
@@ -73,6 +75,8 @@ pub(super) struct Printer<'a> {
     style: Style,
     all: u64,
     rate: f64,
+    /// Least share of a row, in percent.
+    least: f64,
     /// False: the program has asked for samples, which stand for no time.
     has_times: bool,
 }
@@ -85,12 +89,20 @@ impl<'a> Printer<'a> {
             style,
             all: profile.stacks.iter().fold(0u64, |sum, stack| sum.saturating_add(stack.weight)),
             rate: f64::from(recording.settings.rate.max(1)),
+            least: match !style.verbose && profile.stacks.iter().any(|stack| profile.waits(stack)) {
+                true => BESIDE_WAITS,
+                false => 0.0,
+            },
             has_times: !recording.samples.iter().any(|sample| sample.kind == SampleKind::Explicit.number()),
         }
     }
 
+    /// Empty: there is no row.
     pub(super) fn table(&self, title: &str, mut rows: Vec<Row>) -> String {
-        rows.retain(|row| row.amount != (0, 0));
+        rows.retain(|row| row.amount != (0, 0) && percent(row.amount.0, self.all) >= self.least);
+        if rows.is_empty() {
+            return String::new();
+        }
         rows.sort_by(|a, b| b.amount.cmp(&a.amount).then_with(|| a.name.cmp(&b.name)));
         rows.truncate(if self.style.verbose { ROWS } else { FEW });
         let column = if self.has_times { "     time" } else { "" };
