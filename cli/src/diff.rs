@@ -8,8 +8,10 @@ use std::path::Path;
 use uunwind_built_in::HALVES;
 use uunwind_recording::languages::complete;
 use uunwind_recording::Recording;
+use uunwind_report::charge::{charge, Native};
 use uunwind_report::diff::{changes, picture, table};
 use uunwind_report::formats::Format;
+use uunwind_report::hide::NativeFrames;
 use uunwind_report::resolve::Resolver;
 use uunwind_report::stacks::Merger;
 
@@ -33,8 +35,9 @@ pub struct Options {
     /// Also draw a flame graph (svg) of AFTER: red where it grew, blue where it shrank; beside it what only BEFORE has
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<OsString>,
-    /// hide: leave out an interpreter's own frames and importlib's; show: keep them
-    #[arg(long, value_name = "MODE", default_value = "hide", value_parser = options::Offers(&["hide", "show"]),
+    /// hide: leave out an interpreter's own frames and importlib's; in the picture, the rest of an interpreter's
+    /// time is the calling line's; leaf: keep those in which time was spent; show: keep all
+    #[arg(long, value_name = "MODE", default_value = "hide", value_parser = options::Offers(&["hide", "leaf", "show"]),
           hide_possible_values = true)]
     native_frames: OsString,
     /// The recording to compare with
@@ -71,7 +74,12 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     let text = format!("before  {what}\nafter   {than}\n\n{}", table(&changes, ROWS));
     terminal::output(text.as_bytes())?;
     if let Some(path) = output {
-        save::write(&path, &picture(&before, &after, &title).map_err(Failure::new)?)?;
+        // As other pictures have it.
+        let drawn = |profile| match native_frames {
+            NativeFrames::Hide => charge(profile, Native::Internals),
+            NativeFrames::Leaf | NativeFrames::Show => profile,
+        };
+        save::write(&path, &picture(&drawn(before), &drawn(after), &title).map_err(Failure::new)?)?;
     }
     let Some(limit) = limit else { return Ok(0) };
     let worst = changes.iter().max_by(|a, b| a.growth().total_cmp(&b.growth())).filter(|worst| worst.growth() > limit);

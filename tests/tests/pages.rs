@@ -248,6 +248,15 @@ fn an_interpreters_internals_are_charged_to_the_line_that_called_them() {
     let has_leaf = |svg: &str| leaves.iter().any(|leaf| svg.contains(&format!("<title>{leaf} (")));
     assert!(!has_leaf(&recording.report("svg")));
     assert!(has_leaf(&recording.report_with("svg", &["--native-frames", "leaf"])));
+    let compared = |options: &[&str]| {
+        let out = scratch.join("compared.svg");
+        let mut uu = uu::command(&scratch, &["diff"]);
+        uu.args(options).args([&recording.file, &recording.file]).arg("-o").arg(&out);
+        uunwind_tests::process::run(&mut uu, &scratch, uu::LIMIT).expect_code(0);
+        std::fs::read_to_string(&out).expect("a picture")
+    };
+    assert!(!has_leaf(&compared(&[])));
+    assert!(has_leaf(&compared(&["--native-frames", "leaf"])));
 }
 
 /// A sample stands for the time before it, as long as its weight; and the axis shows where the load is.
