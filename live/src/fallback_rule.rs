@@ -1,7 +1,7 @@
 //! The rule of a frame whose address no unwind data describes: it lies in unowned memory, in a part of an object that
 //! is not executable, or in a function without unwind data.
 
-use crate::env::by_frame_pointer;
+use crate::env::{by_frame_pointer, by_proof};
 use crate::skipped::{Place, Surroundings, NEAR};
 use uunwind_core::call_site;
 use uunwind_core::cursor::Cursor;
@@ -47,12 +47,29 @@ pub fn in_data(cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
 #[cold]
 #[inline(never)]
 pub fn undescribed(cursor: &Cursor, places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Packed {
+    let called = called_nearby(cursor, places, reader);
+    called.unwrap_or_else(|| by_frame_pointer(cursor, StopReason::NoRule, places, reader))
+}
+
+/// The rule of a frame in a function that unwind data describes by what no rule can hold, for this reason. Only a caller
+/// that is proved counts: the frame pointer of such a function may be any value.
+#[cold]
+#[inline(never)]
+pub fn described(cursor: &Cursor, reason: Packed, places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Packed {
+    let called = called_nearby(cursor, places, reader);
+    called.or_else(|| by_proof(cursor, places, reader)).unwrap_or(reason)
+}
+
+fn called_nearby(cursor: &Cursor, places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Option<Packed> {
     let mut is_near = |caller: u64, reader: &mut Reader<'_>| {
         call_site::leads_near(caller, &cursor.regs, NEAR, reader)
             && places.place(caller.wrapping_sub(1), reader) == Place::Described
     };
-    let called = if cursor.exact { called_from(cursor, reader, Proof::TargetOr(&mut is_near)) } else { None };
-    called.unwrap_or_else(|| by_frame_pointer(cursor, StopReason::NoRule, places, reader))
+    if cursor.exact {
+        called_from(cursor, reader, Proof::TargetOr(&mut is_near))
+    } else {
+        None
+    }
 }
 
 /// The condition under which a word counts as the return address of the call that led to the pc.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use uunwind_core::stop_reason::StopReason;
 use uunwind_tests::samples::{self, Frame, Sample};
 use uunwind_tests::{call_graph, compile, lua_steps, paths, uu};
 
@@ -113,6 +114,30 @@ fn every_instruction_agrees_with_frame_pointers() {
 #[test]
 fn every_instruction_agrees_where_linkage_tables_have_no_unwind_data() {
     steps_agree("stepper-bare-linkage", &["-Wl,--no-ld-generated-unwind-info"]);
+}
+
+/// The same, where `.debug_frame` alone describes the program: rows that no rule can hold are nobody else's to step, and
+/// rows that depend on the code are run for each pc.
+#[test]
+fn every_instruction_agrees_with_debug_frame_alone() {
+    steps_agree("stepper-debug-frame", &["-g", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]);
+}
+
+/// Code that is described by a row which no rule can hold ends the stack: nobody guesses by its frame pointer.
+#[test]
+fn described_code_without_a_rule_ends_the_stack() {
+    let scratch = paths::scratch("described-without-rule");
+    let program =
+        compile::gcc(&scratch, "described", &["native/described_without_rule.c"], &["-fno-omit-frame-pointer"]);
+    let samples = uu::record(&scratch, &["-r", "999"], |_| {}, &[program.as_ref()]).expect_code(0).samples();
+    let spinning: Vec<&Sample> =
+        samples.iter().filter(|sample| sample.native_names().first() == Some(&"spins")).collect();
+    assert!(spinning.len() > 20, "only {} of {} samples", spinning.len(), samples.len());
+    for sample in spinning {
+        let is_unsupported = sample.stop == StopReason::UnsupportedRule.number();
+        let is_at_return = sample.complete() && sample.native_names().get(1) == Some(&"calls");
+        assert!(is_unsupported && sample.native_names() == ["spins"] || is_at_return, "{}", sample.text());
+    }
 }
 
 #[track_caller]

@@ -312,6 +312,19 @@ pub(crate) fn rule_by_frame_pointer(
     }
 }
 
+/// The rule of a frame whose caller is proved, by the code at the pc or by words of the stack.
+pub fn by_proof(cursor: &Cursor, places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Option<Packed> {
+    let marked = |rule: Rule| Rule { flags: rule.flags | BY_FRAME_POINTER, ..rule }.pack();
+    if let Some(rule) = without_frame(cursor, reader) {
+        return Some(marked(rule));
+    }
+    let fp = cursor.regs.get(FP).filter(|_| uunwind_frame_pointer::rule(cursor, StopReason::NoRule).is_ok());
+    match skipped::look(cursor, fp, places, reader) {
+        Passed::Caller(rule) => Some(rule.pack()),
+        Passed::Nothing | Passed::Doubt => None,
+    }
+}
+
 /// The rule in code whose registrar guarantees frame pointers. Only the proof of a caller that it would skip counts
 /// against it: a leaf's. What earlier calls have left on the stack does not.
 pub(crate) fn rule_by_guaranteed_frame_pointer(

@@ -237,8 +237,11 @@ impl Live<'_> {
             return fallback_rule::in_data(cursor, reader);
         }
         if rule.failed_for(StopReason::NoRule) {
-            let recognised = uunwind_sources::by_registers_or_bytes(cursor, reader);
-            return recognised.map_or_else(|| fallback_rule::undescribed(cursor, self, reader), Packed::from_result);
+            let recognised = uunwind_sources::by_registers_or_bytes(cursor, reader).map(Packed::from_result);
+            return recognised.unwrap_or_else(|| match self.current.described_without_rule(lookup) {
+                Some(reason) => fallback_rule::described(cursor, reason, self, reader),
+                None => fallback_rule::undescribed(cursor, self, reader),
+            });
         }
         rule
     }

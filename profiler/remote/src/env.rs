@@ -167,7 +167,10 @@ pub fn in_object(
         }
         Err(StopReason::NoRule) => match uunwind_sources::by_registers_or_bytes(cursor, reader) {
             Some(rule) => Packed::from_result(rule),
-            None => fallback_rule::undescribed(cursor, places, reader),
+            None => match object.described_without_rule(lookup) {
+                Some(reason) => fallback_rule::described(cursor, reason, places, reader),
+                None => fallback_rule::undescribed(cursor, places, reader),
+            },
         },
         Err(reason) => Packed::failed(reason),
     }

@@ -270,6 +270,11 @@ impl Mapped {
         }
     }
 
+    /// Why the process address has no rule in the table although unwind information describes it.
+    pub fn described_without_rule(&self, lookup: u64) -> Option<Packed> {
+        Some(Packed::failed(self.table()?.described_without_rule(lookup.wrapping_sub(self.bias))?))
+    }
+
     /// The range of the function that covers a process address, as process addresses.
     pub fn function_at(&self, address: u64, reader: &mut Reader<'_>) -> Option<Span> {
         let by_table = self.table().and_then(|table| table.function(address.wrapping_sub(self.bias)));

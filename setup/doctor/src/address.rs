@@ -161,7 +161,10 @@ impl Places<'_> {
             }
             (Err(StopReason::NoRule), _) => match by_registers_or_bytes(lookup, pc, reader) {
                 Some(rule) => taken(Source::KnownCode, rule),
-                None => Taken::From(Source::FramePointer, Rule::frame_pointer()),
+                None => match self.table.and_then(|table| table.described_without_rule(lookup)) {
+                    Some(reason) => Taken::Ends(reason),
+                    None => Taken::From(Source::FramePointer, Rule::frame_pointer()),
+                },
             },
             (Err(reason), _) => Taken::Ends(reason),
         }

@@ -16,6 +16,7 @@ use format::{TableHead, FIRST_RULE, HEAD_BYTES, MAGIC, ROW_BYTES, SHIFTS};
 use uunwind_core::cache::short::Short;
 use uunwind_core::rule::Packed;
 use uunwind_core::span::Span;
+use uunwind_core::stop_reason::StopReason;
 
 /// Limit of rows that are read, in each direction, to find the beginning and the end of a function.
 pub const FUNCTION_ROWS: usize = 1 << 16;
@@ -145,6 +146,17 @@ impl<'a> Table<'a> {
     pub fn find(&self, address: u64) -> TableAnswer {
         // SAFETY: `row` returns the offset of a row.
         self.row(address).map_or(TableAnswer::Nothing, |at| self.rule(unsafe { self.row_at(self.row_data(), at) }))
+    }
+
+    /// Why an address that unwind information describes has no rule in the table. If no other source has one either,
+    /// the stack ends with this reason: whoever followed the frame pointer of described code would guess.
+    /// Async-signal-safe.
+    pub fn described_without_rule(&self, address: u64) -> Option<StopReason> {
+        match self.find(address) {
+            TableAnswer::Ask => Some(StopReason::UnsupportedRule),
+            TableAnswer::Long(rule) => rule.unpack().err(),
+            TableAnswer::Short(_) | TableAnswer::Nothing => None,
+        }
     }
 
     /// Has the row that [`Table::find`] will read for a file address loaded: it waits for no memory here, whereas the

@@ -1,11 +1,13 @@
 //! From sections of call frame information to a table.
 
+use super::each_pc::{self, Budget, Of};
 use super::go::{Checked, Depth, Go, Saves};
 use super::layout::Layout;
 use super::rule_set::{RuleSet, ASK, NOTHING};
 use super::special::{self, Special};
 use uunwind_core::memory::Reader;
 use uunwind_core::regs::RSP;
+use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_eh_frame::bytes::Input;
 use uunwind_eh_frame::cpu::{Cpu, Native};
@@ -64,6 +66,7 @@ struct Builder {
     functions: Vec<Function>,
     special: Vec<Special>,
     memo: Vec<Option<(Row, u32)>>,
+    budget: Budget,
 }
 
 /// Rows are remembered with their rules' numbers: most are like others.
@@ -185,13 +188,17 @@ impl Builder {
         let mut go: Option<Go<'_>> = None;
         // No pointer that leads out of the section is followed.
         let mut nothing = Reader::recorded(&[]);
-        let section = if source.debug { Section::DebugFrame(source.address) } else { Section::EhFrame };
-        let mut input = Input::of_section(source.bytes, source.address, &mut nothing);
-        let end = source.address.saturating_add(source.bytes.len() as u64);
+        let address = if source.debug { each_pc::ADDRESS } else { source.address };
+        let section = if source.debug { Section::DebugFrame(address) } else { Section::EhFrame };
+        let mut input = Input::of_section(source.bytes, address, &mut nothing);
+        let end = address.saturating_add(source.bytes.len() as u64);
+        // The same row may have a rule in one section, and be left to the interpreter in another.
+        self.memo.fill(None);
+        let debug = source.debug.then_some((source.bytes, image));
         // The CIE last met, with the row that its functions begin with: most have the same one.
         let mut last: Option<(u64, Entry, Result<Row, StopReason>)> = None;
         let mut changes = 0;
-        let mut at = source.address;
+        let mut at = address;
         while at < end {
             let Some((next, head)) = section.next(at, &mut input) else { break };
             at = next;
@@ -215,34 +222,36 @@ impl Builder {
             let by_go = source.debug && Go::wrote(cie);
             let go = by_go.then_some(image).flatten().map(|image| &*go.get_or_insert_with(|| Go::new(image)));
             let Some(go) = go else {
-                self.function(&entry, *start, None, &mut input);
+                self.function(&entry, *start, (None, debug), &mut input);
                 continue;
             };
             if let Some(checked) = go.agrees(&entry, &depths(&entry, *start, &mut input)) {
-                self.function(&entry, *start, Some((go, checked)), &mut input);
+                self.function(&entry, *start, (Some((go, checked)), debug), &mut input);
             }
         }
         Ok(())
     }
 
-    /// Adds a function, given the row that it begins with. `go`: it is Go's.
+    /// Adds a function, given the row that it begins with. `go`: it is Go's. `debug`: the bytes of the `.debug_frame`
+    /// that describes it, and the object.
     fn function(
         &mut self,
         entry: &Entry,
         start: Result<Row, StopReason>,
-        go: Option<(&Go<'_>, Checked)>,
+        (go, debug): (Option<(&Go<'_>, Checked)>, Option<(&[u8], Option<&Image>)>),
         input: &mut Input<'_, '_>,
     ) {
         let first = self.rows.len();
         let plain = !entry.signal && go.is_none();
         let Ok(len) = u32::try_from(entry.end - entry.start) else { return };
-        let (rules, out, memo) = (&mut self.rules, &mut self.rows, &mut self.memo);
+        let (rules, out, memo, budget) = (&mut self.rules, &mut self.rows, &mut self.memo, &mut self.budget);
         let mut push = |from: u64, number: u32| {
             if out.len() == first || out.last().is_some_and(|(_, last)| *last != number) {
                 out.push(((from - entry.start) as u32, number));
             }
         };
         let run = start.map_err(|reason| (entry.start, reason)).and_then(|start| {
+            let initial = start;
             rows(entry, start, input, |from, to, row, input| {
                 if from >= entry.end {
                     return;
@@ -265,6 +274,18 @@ impl Builder {
                             return;
                         }
                         let rule = rule.map(|rule| of_go(rule, from));
+                        if let Some((section, image)) = debug.filter(|_| input.depends_on_pc && go.is_none()) {
+                            let span = Span::new(from, to.min(entry.end));
+                            let of = Of { row, initial: &initial, entry, section };
+                            of.rules(span, image, budget, |pc, rule| {
+                                let number = match rule {
+                                    Ok(rule) => rules.number(&rule),
+                                    Err(reason) => rules.failed(reason),
+                                };
+                                push(pc, number);
+                            });
+                            return;
+                        }
                         let number = match rule {
                             _ if input.depends_on_pc => ASK,
                             Ok(rule) => rules.number(&rule),
