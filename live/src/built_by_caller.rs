@@ -27,10 +27,13 @@ pub fn rule(cursor: &Cursor, reader: &mut Reader<'_>) -> Option<Rule> {
     let below = fp.checked_sub(sp).filter(|below| below & 7 == 0 && *below < LARGEST)?;
     let was = reader.pause(true);
     let in_caller = is_at_call(pc, reader);
-    let mut code = [0; 3];
-    let in_callee = below >= 8
-        && (through_jump(pc, reader).is_some() || reader.read(pc, &mut code) && code == POP_TO_FRAME)
-        && reader.word(sp).is_some_and(|caller| is_after_call(caller, reader));
+    let takes_it = |at: u64, reader: &mut Reader<'_>| {
+        let mut code = [0; 3];
+        reader.read(at, &mut code) && code == POP_TO_FRAME
+    };
+    // A jump within a function leads elsewhere, and the word may be left of an earlier call.
+    let is_first = takes_it(pc, reader) || through_jump(pc, reader).is_some_and(|to| takes_it(to, reader));
+    let in_callee = below >= 8 && is_first && reader.word(sp).is_some_and(|caller| is_after_call(caller, reader));
     reader.pause(was);
     if in_caller {
         // The frame is that of the call to come. The caller's own is the one that it has stored there.
@@ -134,7 +137,10 @@ mod tests {
     /// The caller of the function interrupted at `pc` with this stack pointer and frame pointer, and its rbp.
     fn caller(pc: u64, sp: u64, fp: u64) -> Option<(u64, u64)> {
         // jmp *(%rip); pop 8(%rbp).
-        let (jump, callee) = ([0xe9, 0xfb, 0x0f, 0x00, 0x00, 0x90], [0x8f, 0x45, 0x08, 0x90]);
+        let (jump, callee) = (
+            [0xe9, 0xfb, 0x0f, 0x00, 0x00, 0x90],
+            [0x8f, 0x45, 0x08, 0x90, 0xeb, 0x02, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90],
+        );
         // From 0x8000 on: the return address of the call, the callee's frame (rbp, a stale word), two words, the
         // caller's frame (rbp, its return address). Further down that of one with arguments on the stack.
         let stack: Vec<u8> = [RETURNS, 0, 0, 0, RETURNS, 0x8028, STALE, 0, 0, 0x9000, OUTER]
@@ -208,5 +214,7 @@ mod tests {
         assert_eq!(caller(0x4000, 0x8000, 0x8008), Some((RETURNS, 0x8028)));
         assert_eq!(caller(0x4003, 0x8008, 0x8008), None);
         assert_eq!(caller(0x4003, 0x8000, 0x8008), None);
+        // At a jump of the callee's own, with the word that an earlier call has left at the stack pointer.
+        assert_eq!(caller(0x4004, 0x8000, 0x8008), None);
     }
 }

@@ -51,8 +51,8 @@ pub fn undescribed(cursor: &Cursor, places: &mut dyn Surroundings, reader: &mut 
     called.unwrap_or_else(|| by_frame_pointer(cursor, StopReason::NoRule, places, reader))
 }
 
-/// The rule of a frame in a function that unwind data describes by what no rule can hold, for this reason. Only a caller
-/// that is proved counts: the frame pointer of such a function may be any value.
+/// The rule of a frame in a function that unwind data describes by what no rule can hold, for this reason. Only a
+/// caller that is proved counts: the frame pointer of such a function may be any value.
 #[cold]
 #[inline(never)]
 pub fn described(cursor: &Cursor, reason: Packed, places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Packed {

@@ -116,8 +116,7 @@ fn every_instruction_agrees_where_linkage_tables_have_no_unwind_data() {
     steps_agree("stepper-bare-linkage", &["-Wl,--no-ld-generated-unwind-info"]);
 }
 
-/// The same, where `.debug_frame` alone describes the program: rows that no rule can hold are nobody else's to step, and
-/// rows that depend on the code are run for each pc.
+/// The same, where `.debug_frame` alone describes the program: rows that depend on the code are run for each pc.
 #[test]
 fn every_instruction_agrees_with_debug_frame_alone() {
     steps_agree("stepper-debug-frame", &["-g", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]);

@@ -1,6 +1,6 @@
-//! Rows made from machine code, against the rows that the same objects have: `.eh_frame` is hidden from the analysis, and
-//! then compared at every instruction of the functions that it describes. What is claimed must follow from the file's
-//! rows; what is not claimed is counted.
+//! Rows made from machine code, against the rows that the same objects have: `.eh_frame` is hidden from the analysis,
+//! and then compared at every instruction of the functions that it describes. What is claimed must follow from the
+//! file's rows; what is not claimed is counted.
 //!
 //! `UU_CAMPAIGNS=1` compares all objects of this machine instead of a few.
 

@@ -303,6 +303,9 @@ pub(crate) fn rule_by_frame_pointer(
     if let Some(rule) = without_frame(cursor, reader) {
         return Ok(Rule { flags: rule.flags | BY_FRAME_POINTER, ..rule });
     }
+    if uunwind_sources::is_leaving(cursor, reader) {
+        return Err(StopReason::StackInTransit);
+    }
     let rule = uunwind_frame_pointer::rule(cursor, reason);
     let fp = cursor.regs.get(FP).filter(|_| rule.is_ok());
     match skipped::look(cursor, fp, places, reader) {

@@ -1,20 +1,24 @@
 ;;;; Functions whose calls are known. Arguments: how they are compiled, as for `optimize`; seconds of CPU time for which
-;;;; they work. Prints a line `calls CALLER CALLEE` for each pair of frames that can lie beside each other, and writes a
-;;;; perf map with the place of each function. Nothing here makes garbage, so that no function is moved.
+;;;; they work. Prints a line `calls CALLER CALLEE` for each pair of frames that can lie beside each other, a line
+;;;; `quiet NAME` for each function that calls none of SBCL's assembly routines, a line `routines START END` with where
+;;;; these are, and writes a perf map with the place of each function. Nothing here makes garbage, so that no function is moved.
 (defvar *arguments* (last sb-ext:*posix-argv* 2))
 (proclaim (cons 'optimize (read-from-string (first *arguments*))))
 
 (defvar *functions* '())
 (defvar *calls* '())
 (defvar *tail-calls* '())
+(defvar *quiet* '())
 (defvar *special* 0)
 (declaim (type fixnum *special*))
 
 ;;; Defines a function that is never inlined, with what it calls, and what it calls last, without a frame of its own.
-(defmacro node (name arguments (&key calls tail) &body body)
+;;; `quiet`: it calls none of SBCL's assembly routines.
+(defmacro node (name arguments (&key calls tail quiet) &body body)
   `(progn
      (declaim (notinline ,name))
      (push ',name *functions*)
+     (when ,quiet (push ',name *quiet*))
      (dolist (callee ',calls) (push (cons ',name callee) *calls*))
      (dolist (callee ',tail) (push (cons ',name callee) *tail-calls*))
      (defun ,name ,arguments ,@body)))
@@ -77,6 +81,20 @@
 (node binds (a) (:calls (leaf-short two-calls))
   (let ((*special* a))
     (mix *special* (leaf-short a) (two-calls a))))
+;;; Exits that pass frames by, through SBCL's routine `unwind`: by a tag, past forms that clean up, and out of a closure.
+(node throws (a) () (declare (type number-24 a)) (throw 'out a))
+(node passes-throw (a) (:calls (throws)) (mix 1 (the number-24 (throws a))))
+(node takes-throw (a) (:calls (passes-throw)) (catch 'out (passes-throw a)))
+(node cleans-up (a) (:calls (throws leaf-loop cleans-up)) (unwind-protect (throws a) (leaf-loop a)))
+(node takes-cleaned (a) (:calls (cleans-up)) (catch 'out (cleans-up a)))
+(node calls-back (f) (:calls (leaves-block)) (funcall (the function f)) 1)
+(node leaves-block (a) (:calls (calls-back leaves-block))
+  (block out
+    (flet ((leave () (return-from out a)))
+      (declare (dynamic-extent #'leave))
+      (calls-back #'leave))))
+(node exits (a) (:calls (takes-throw takes-cleaned leaves-block) :quiet t)
+  (dotimes (i 4 a) (takes-throw a) (takes-cleaned a) (leaves-block a)))
 (node closes (a) (:calls (by-pointer)) (mix (by-pointer #'leaf-short a) 5))
 (node recurses (a depth) (:calls (recurses leaf-many) :tail (two-calls))
   (declare (type fixnum depth))
@@ -85,9 +103,10 @@
       (two-calls a)))
 (node middle (a)
   (:calls (two-calls many-arguments takes-values passes-values optionals rests by-name applies generic tails catches
-           protects binds closes))
+           protects binds exits closes))
   (mix (two-calls a) (many-arguments a) (takes-values a) (passes-values a) (optionals a) (rests a) (by-name a)
-       (applies a) (generic a) (tails a) (catches a) (protects a) (binds a) (closes a)))
+       (applies a) (generic a) (tails a) (catches a) (protects a) (binds a) (exits a)
+       (closes a)))
 (node outer (a) (:calls (middle recurses)) (mix (middle a) (recurses a (mod (the number-24 a) 20))))
 (node top (seconds) (:calls (outer))
   (declare (type fixnum seconds))
@@ -116,6 +135,9 @@
 (dolist (caller *functions*)
   (dolist (callee (all-callees caller))
     (format t "calls ~(~a ~a~)~%" caller callee)))
+(format t "~{quiet ~(~a~)~%~}" *quiet*)
+(let* ((code sb-fasl:*assembler-routines*) (start (sb-sys:sap-int (sb-kernel:code-instructions code))))
+  (format t "routines ~(~x ~x~)~%" start (+ start (sb-kernel:%code-text-size code))))
 (finish-output)
 (sb-ext:gc :full t)
 (let ((seconds (parse-integer (second *arguments*))))

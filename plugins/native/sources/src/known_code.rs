@@ -7,6 +7,7 @@ mod fcontext;
 mod go;
 mod greenlet;
 mod jumpto;
+mod non_local_exit;
 mod plt;
 mod pops;
 mod program_start;
@@ -126,6 +127,18 @@ pub fn by_registers_or_bytes(cursor: &Cursor, reader: &mut Reader<'_>) -> Option
     let rule = rule.or_else(|| jumpto::is_at(cursor, reader).then_some(Err(StopReason::StackInTransit)));
     reader.pause(was);
     rule
+}
+
+/// Whether the frame's instruction, interrupted or a call, belongs to code that leaves for another frame, whose frame
+/// pointer it loads.
+/// Async-signal-safe.
+#[cold]
+#[inline(never)]
+pub fn is_leaving(cursor: &Cursor, reader: &mut Reader<'_>) -> bool {
+    let was = reader.pause(true);
+    let leaves = non_local_exit::is_at(cursor.regs.pc, cursor.exact, reader);
+    reader.pause(was);
+    leaves
 }
 
 /// The rule of an interrupted function at its end, where registers are popped up to the return. Async-signal-safe.

@@ -15,7 +15,7 @@
 mod known_code;
 
 pub use known_code::{
-    at_pops, by_registers_or_bytes, deliver, is_in_transit, outside_of_objects, overrides_tables, transit,
+    at_pops, by_registers_or_bytes, deliver, is_in_transit, is_leaving, outside_of_objects, overrides_tables, transit,
 };
 
 use uunwind_core::memory::Reader;

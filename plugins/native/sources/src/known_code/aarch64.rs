@@ -37,6 +37,11 @@ pub fn deliver(_to: Delivery, _cursor: &mut Cursor, _reader: &mut Reader<'_>) ->
     false
 }
 
+/// Non-local exits are not recognised here.
+pub fn is_leaving(_cursor: &Cursor, _reader: &mut Reader<'_>) -> bool {
+    false
+}
+
 /// Switches of greenlets are not recognised here.
 pub fn is_in_transit(_lookup: u64, _reader: &mut Reader<'_>) -> bool {
     false
@@ -53,6 +58,7 @@ pub fn not_covered(lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Option<(Rul
     // A stub can be interrupted, but no call returns to it.
     (lookup == pc).then(|| Rule::at_plt_stub(pc, reader)).flatten().map(|rule| (rule, Span::EMPTY))
 }
+
 /// No such code is recognised: return addresses come in a register.
 pub fn at_pops(_cursor: &Cursor, _reader: &mut Reader<'_>) -> Option<Rule> {
     None

@@ -69,6 +69,9 @@ struct Builder {
     budget: Budget,
 }
 
+/// The `.debug_frame` that describes a function, if one does, and its object.
+type Debug<'a> = Option<(&'a [u8], Option<&'a Image>)>;
+
 /// Rows are remembered with their rules' numbers: most are like others.
 const MEMO: usize = 1024;
 
@@ -222,23 +225,23 @@ impl Builder {
             let by_go = source.debug && Go::wrote(cie);
             let go = by_go.then_some(image).flatten().map(|image| &*go.get_or_insert_with(|| Go::new(image)));
             let Some(go) = go else {
-                self.function(&entry, *start, (None, debug), &mut input);
+                self.function(&entry, *start, None, debug, &mut input);
                 continue;
             };
             if let Some(checked) = go.agrees(&entry, &depths(&entry, *start, &mut input)) {
-                self.function(&entry, *start, (Some((go, checked)), debug), &mut input);
+                self.function(&entry, *start, Some((go, checked)), debug, &mut input);
             }
         }
         Ok(())
     }
 
-    /// Adds a function, given the row that it begins with. `go`: it is Go's. `debug`: the bytes of the `.debug_frame`
-    /// that describes it, and the object.
+    /// Adds a function, given the row that it begins with. `go`: it is Go's.
     fn function(
         &mut self,
         entry: &Entry,
         start: Result<Row, StopReason>,
-        (go, debug): (Option<(&Go<'_>, Checked)>, Option<(&[u8], Option<&Image>)>),
+        go: Option<(&Go<'_>, Checked)>,
+        debug: Debug<'_>,
         input: &mut Input<'_, '_>,
     ) {
         let first = self.rows.len();

@@ -7,8 +7,8 @@
 //! The rules come from the very code that interprets unwind information in a target (`uunwind-eh-frame`), so the two
 //! can only differ by where they look. (Go's are checked against its code first, since they are not always true.) What
 //! depends on more than that (PLT stubs) is left out of the table, for the interpreter; in `.debug_frame`, which no
-//! process maps, it is run for each pc (`each_pc`). And some code that is known by name gets other rules than its unwind
-//! information has (`special`).
+//! process maps, it is run for each pc (`each_pc`). And some code that is known by name gets other rules than its
+//! unwind information has (`special`).
 
 mod builder;
 mod cache;
