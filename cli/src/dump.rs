@@ -269,6 +269,9 @@ fn waits_for(tid: u32, waits: &WaitsFor) -> String {
         }
         (What::Mutex, Held::Thread(holder)) => format!(", waits for a {what} that thread {holder} holds"),
         (What::End, Held::Thread(holder)) => format!(", waits for the {what} of thread {holder}"),
+        (What::Stdio | What::Recursive, Held::Thread(holder)) => {
+            format!(", waits for a {what} that thread {holder} holds")
+        }
         (What::Gil, Held::Thread(holder)) => format!(", waits for the {what}, which thread {holder} holds"),
         (_, Held::Readers(_)) => String::new(),
     }
@@ -281,6 +284,8 @@ fn what(waits: &WaitsFor) -> (&'static str, &'static str) {
         What::RwLock => ("read-write lock", "rwlock"),
         What::End => ("end", "thread"),
         What::Gil => ("GIL", "gil"),
+        What::Stdio => ("lock of stdio", "stdio"),
+        What::Recursive => ("recursive lock", "rlock"),
     }
 }
 

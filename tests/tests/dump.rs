@@ -332,6 +332,31 @@ fn the_holder_of_the_gil_is_shown_and_who_waits_for_it() {
     }
 }
 
+/// Python's recursive locks say who has them, its others do not.
+#[test]
+fn the_holder_of_a_recursive_lock_of_python_is_named() {
+    let found = interpreters::modern();
+    assert!(!found.is_empty(), "no interpreter");
+    for python in found {
+        let scratch = paths::scratch("dump-rlock");
+        let mut running = Running::start(Command::new(&python.path).arg(paths::source("python/rlock.py")));
+        let said: Value = serde_json::from_str(&running.line()).expect("who waits");
+        while !all_sleep(running.pid()) {
+            std::thread::yield_now();
+        }
+        let dump = dump(&scratch, running.pid(), &[]);
+        for waits in said.as_array().expect("threads") {
+            let thread = threads(&dump).iter().find(|thread| thread["tid"] == waits[1]).expect("a thread");
+            let found = &thread["waits_for"];
+            assert_eq!((&found["what"], &found["holder"]), (&waits[0], &waits[2]), "{}: {thread:#}", python.label);
+        }
+        let mut command = uu::command(&scratch, &["dump", "-p"]);
+        let out = process::run(command.arg(running.pid().to_string()), &scratch, uu::LIMIT).expect_code(0);
+        assert!(out.stdout.contains("waits for a recursive lock that thread "), "{}", out.stdout);
+        running.end();
+    }
+}
+
 /// Functions that a JIT has made have the names that its perf map gives them.
 #[test]
 fn functions_of_a_jit_have_their_names() {

@@ -1,5 +1,5 @@
-//! Which thread has what another one waits for: glibc's mutexes and reader-writer locks, the end of a thread, and a
-//! runtime's global lock.
+//! Which thread has what another one waits for: glibc's mutexes, reader-writer locks and locks of stdio, the end of a
+//! thread, a runtime's global lock, and locks that a language's half finds.
 //!
 //! A thread that waits is in futex(2), whose first argument is the word that it waits on. What that word belongs to is
 //! never guessed: the innermost frames say which function of the C library waits, that function's lock has the word at
@@ -16,11 +16,12 @@ use crate::language_names::{half_of, Now};
 use crate::memory::Memory;
 use crate::objects::Objects;
 use crate::plugins::Plugins;
-use crate::registers::{arguments, call_number, thread_pointer, Registers};
+use crate::registers::{arguments, call_number, sp, thread_pointer, Registers};
 use crate::walks::tsd_offset;
 use std::collections::HashMap;
 use syscalls::Sysno;
 use uunwind_core::frame::{frames, Frame};
+use uunwind_language::{Half, Holder, Waiting};
 use uunwind_recording::objects::{file_address, lookup_address, ObjectMap};
 use uunwind_recording::{Lock, Recording, Sample};
 
@@ -46,6 +47,10 @@ pub enum What {
     End,
     /// The global lock of a language's runtime.
     Gil,
+    /// The lock of a `FILE`, or of the list of all of them.
+    Stdio,
+    /// A recursive lock of a language's, such as Python's `threading.RLock`.
+    Recursive,
 }
 
 /// Who has what a thread waits for.
@@ -93,6 +98,8 @@ pub struct InFutex {
     words: [Option<u32>; WORDS],
     /// The thread is one of glibc's.
     is_glibc: bool,
+    /// A language's lock on which it waits.
+    language: Option<Holder>,
 }
 
 /// What was read while all threads stood.
@@ -111,7 +118,15 @@ impl Look {
         (objects, plugins): (&Objects, &Plugins),
         memory: &Memory,
     ) -> Look {
-        let futexes = threads.map(|registers| registers.and_then(|registers| InFutex::of(registers, memory))).collect();
+        let halves: Vec<(&dyn Half, Vec<u8>)> =
+            objects.objects.iter().filter_map(|object| half_of(object, plugins)).collect();
+        let one = |registers: &Registers| {
+            let mut futex = InFutex::of(registers, memory)?;
+            let waiting = Waiting { word: futex.address, stack: sp(registers) };
+            futex.language = halves.iter().find_map(|(half, facts)| half.lock_holder(facts, &waiting, &Now(memory)));
+            Some(futex)
+        };
+        let futexes = threads.map(|registers| registers.and_then(one)).collect();
         Look { futexes, one_lock: has_one_lock(objects, plugins, memory) }
     }
 
@@ -150,11 +165,18 @@ impl Look {
                 return Some(WaitsFor { what: What::Gil, address: 0, held });
             }
             let futex = self.futexes.get(index)?.as_ref()?;
-            futex.end(&stood, &pointers).or_else(|| match functions.locking(recording, sample)? {
+            // By the thread pointer, of which threads that are walked have different ones.
+            let by_pointer = |wanted: u64| {
+                let mut found = pointers.iter().filter(|(_, pointer)| **pointer == wanted);
+                found.next().filter(|_| found.next().is_none()).map(|(tid, _)| *tid)
+            };
+            let in_library = || match functions.locking(recording, sample)? {
                 What::Mutex => futex.mutex(&stood),
                 What::RwLock => futex.rwlock(&stood),
-                What::End | What::Gil => None,
-            })
+                What::Stdio => futex.stdio(&by_pointer),
+                What::End | What::Gil | What::Recursive => None,
+            };
+            futex.end(&stood, &pointers).or_else(in_library).or_else(|| futex.recursive(&by_pointer))
         };
         threads.iter().enumerate().map(one).collect()
     }
@@ -189,6 +211,7 @@ impl InFutex {
             expected: expected as u32,
             words: std::array::from_fn(word),
             is_glibc: tsd_offset(thread_pointer(registers), memory) != 0,
+            language: None,
         })
     }
 
@@ -217,6 +240,23 @@ impl InFutex {
         }
         let held = Held::Thread(stood(owner)?);
         Some(WaitsFor { what: What::Mutex, address: self.address, held })
+    }
+
+    /// A lock of stdio: `lock`, `cnt`, `owner`, which is the thread pointer
+    /// ([stdio-lock.h](https://sourceware.org/git/?p=glibc.git;a=blob;f=sysdeps/nptl/stdio-lock.h;hb=refs/tags/glibc-2.39)).
+    fn stdio(&self, by_pointer: &impl Fn(u64) -> Option<u32>) -> Option<WaitsFor> {
+        let [lock, count, low, high] = [self.word(0)?, self.word(4)?, self.word(8)?, self.word(12)?];
+        if !self.is_glibc || !matches!(self.command, WAIT | WAIT_BITSET) || lock == 0 || count == 0 {
+            return None;
+        }
+        let held = Held::Thread(by_pointer(u64::from(high) << 32 | u64::from(low))?);
+        Some(WaitsFor { what: What::Stdio, address: self.address, held })
+    }
+
+    /// A lock that a language's half has found.
+    fn recursive(&self, by_pointer: &impl Fn(u64) -> Option<u32>) -> Option<WaitsFor> {
+        let Holder { lock, thread } = self.language?;
+        Some(WaitsFor { what: What::Recursive, address: lock, held: Held::Thread(by_pointer(thread)?) })
     }
 
     /// A reader-writer lock: `__readers`, `__writers`, `__wrphase_futex`, `__writers_futex`, two unused words, and
@@ -320,6 +360,10 @@ fn function(name: &str) -> Function {
         | "pthread_rwlock_wrlock"
         | "pthread_rwlock_timedwrlock"
         | "pthread_rwlock_clockwrlock" => Function::Locks(What::RwLock),
+        "fputs" | "puts" | "fwrite" | "fputc" | "putc" | "putchar" | "fgets" | "fgetc" | "getc" | "fread"
+        | "fflush" | "fclose" | "flockfile" | "vfprintf" | "vfprintf_internal" | "printf" | "fprintf" | "getdelim"
+        | "ungetc" | "fseek" | "ftell" | "perror" => Function::Locks(What::Stdio),
+        _ if plain.starts_with("IO_") => Function::Locks(What::Stdio),
         "" => Function::Waits,
         _ if ["lll_", "futex_", "pthread_rwlock_rdlock_full", "pthread_rwlock_wrlock_full"]
             .iter()
@@ -369,7 +413,7 @@ mod tests {
         for (distance, value) in around {
             words[(distance / 4 + BEFORE as i64) as usize] = Some(*value);
         }
-        InFutex { address, command: operation & COMMAND, expected, words, is_glibc: true }
+        InFutex { address, command: operation & COMMAND, expected, words, is_glibc: true, language: None }
     }
 
     /// Thread 70 of the process has id 7 in its own namespace.
@@ -424,6 +468,27 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_of_stdio_and_a_languages_have_a_thread_pointer() {
+        let by_pointer = |pointer: u64| (pointer == 0x7_0000_7000).then_some(70);
+        let whole = [(0, 2), (4, 1), (8, 0x7000), (12, 7)];
+        let stdio = |changed: &[(i64, u32)]| futex(0x1000, 128, 2, &[&whole[..], changed].concat()).stdio(&by_pointer);
+        let held = Held::Thread(70);
+        assert_eq!(stdio(&[]), Some(WaitsFor { what: What::Stdio, address: 0x1000, held }));
+        for wrong in [(0, 0), (4, 0), (8, 0x7008), (12, 0)] {
+            assert_eq!(stdio(&[wrong]), None);
+        }
+        let mut other = futex(0x1000, 128, 2, &whole);
+        assert_eq!(other.recursive(&by_pointer), None);
+        other.language = Some(Holder { lock: 0x3000, thread: 0x7_0000_7000 });
+        let recursive = Some(WaitsFor { what: What::Recursive, address: 0x3000, held });
+        assert_eq!(other.recursive(&by_pointer), recursive);
+        other.language = Some(Holder { lock: 0x3000, thread: 0x7_0000_7001 });
+        assert_eq!(other.recursive(&by_pointer), None);
+        other.is_glibc = false;
+        assert_eq!(other.stdio(&by_pointer), None);
+    }
+
+    #[test]
     fn a_join_is_known_by_the_place_of_the_id() {
         let pointers = HashMap::from([(70, 0x7000)]);
         let end = |address, expected, id| futex(address, WAIT_BITSET, expected, &[(0, id)]).end(&stood, &pointers);
@@ -445,6 +510,9 @@ mod tests {
             assert_eq!(function(name), Function::Locks(What::Mutex), "{name}");
         }
         assert_eq!(function("__pthread_rwlock_wrlock"), Function::Locks(What::RwLock));
+        for name in ["_IO_puts", "puts", "__GI__IO_fwrite", "flockfile", "__vfprintf_internal"] {
+            assert_eq!(function(name), Function::Locks(What::Stdio), "{name}");
+        }
         for name in ["", "__lll_lock_wait", "__GI___lll_lock_wait", "__futex_abstimed_wait_common64", "futex_wait"] {
             assert_eq!(function(name), Function::Waits, "{name}");
         }

@@ -1,8 +1,8 @@
 //! CPython's language, as reports see it, and its analyse half with the interface that all languages have.
 
-use crate::{analyse, compiled, global_locks, thread_names, Finding};
+use crate::{analyse, compiled, global_locks, recursive_lock, thread_names, Finding};
 use uunwind_elf::Image;
-use uunwind_language::{Compiled, Half, Language, LineTable, Memory, Origin, Place};
+use uunwind_language::{Compiled, Half, Holder, Language, LineTable, Memory, Origin, Place, Waiting};
 use uunwind_python::facts::{Facts, Plain, TABLE_PYTHON_311};
 use uunwind_python::lines;
 
@@ -133,6 +133,11 @@ impl Half for Python {
 
     fn global_locks(&self, facts: &[u8], bias: u64, memory: &dyn Memory) -> Option<usize> {
         global_locks::of_process(Facts::read(facts)?, bias, memory)
+    }
+
+    fn lock_holder(&self, facts: &[u8], waiting: &Waiting, memory: &dyn Memory) -> Option<Holder> {
+        Facts::read(facts)?;
+        recursive_lock::holder(waiting, memory)
     }
 
     fn place(&self, table: &LineTable<'_>, position: u64) -> Option<Place> {

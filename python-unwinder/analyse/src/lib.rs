@@ -10,6 +10,7 @@
 //! - `half`: what reports must know of Python;
 //! - `compiled`: functions that were compiled by Cython, mypyc or Nuitka;
 //! - `lock`, `taking`: where the GIL is, and the code that waits for it;
+//! - `recursive_lock`: who has a `threading.RLock` that a thread waits for;
 //! - `asyncio`: where asyncio's tasks are;
 //! - `thread_names`, `objects`: what Python calls the threads of a process, read from its memory;
 //! - `tss`, `tls`: the place of a thread's state, which no table in the file holds, from machine code.
@@ -24,6 +25,7 @@ mod global_locks;
 mod half;
 mod lock;
 mod objects;
+mod recursive_lock;
 mod taking;
 mod thread_names;
 mod tls;

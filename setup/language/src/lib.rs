@@ -157,6 +157,24 @@ pub trait Memory {
     fn left_out(&self) {}
 }
 
+/// A thread that stands still in futex(2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waiting {
+    /// The word that it waits on (process address).
+    pub word: u64,
+    /// Its stack pointer.
+    pub stack: u64,
+}
+
+/// Who has a lock of a language's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holder {
+    /// The lock (process address).
+    pub lock: u64,
+    /// The thread that has it: what pthread_self(3) is there.
+    pub thread: u64,
+}
+
 /// The half of a plugin that runs outside of signal handlers.
 pub trait Half: Sync {
     /// The plugin's language.
@@ -207,6 +225,11 @@ pub trait Half: Sync {
     /// read. Called as [`Half::thread_names`] is.
     fn global_locks(&self, _facts: &[u8], _bias: u64, _memory: &dyn Memory) -> Option<usize> {
         Some(0)
+    }
+
+    /// Who has the lock of the language's on which a thread waits, where both are proved. All threads stand still.
+    fn lock_holder(&self, _facts: &[u8], _waiting: &Waiting, _memory: &dyn Memory) -> Option<Holder> {
+        None
     }
 }
 

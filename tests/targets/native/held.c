@@ -1,5 +1,5 @@
 /* Threads that wait for what others hold, each a line on standard output: what it waits for ("mutex", "rwlock",
-   "thread", or "nothing" that a look from outside may name), its id, and the holder's id, or how many readers hold it.
+   "thread", "stdio", or "nothing" that a look from outside may name), its id, and the holder's id, or how many readers hold it.
    Then the program writes "ready"; "end" on standard input ends it. */
 #define _GNU_SOURCE
 #include <linux/futex.h>
@@ -28,6 +28,7 @@ static sem_t never_posted, go;
 static pthread_mutex_t *elsewhere;
 static pthread_t holder_thread;
 static struct timespec far;
+static FILE *stream;
 static volatile int last_tid, in_handler, in_second;
 
 /* It looks like a mutex and is none. */
@@ -45,6 +46,8 @@ static void *holder(void *unused) {
     for (int i = 0; i < KINDS; i++)
         pthread_mutex_lock(&kinds[i]);
     pthread_rwlock_wrlock(&written);
+    flockfile(stream);
+    flockfile(stream);
     sleeps_for_ever();
     return unused;
 }
@@ -54,6 +57,8 @@ static void *wants_mutex_for_a_while(void *lock) { there(); pthread_mutex_timedl
 static void *wants_to_read(void *lock) { there(); pthread_rwlock_rdlock(lock); return lock; }
 static void *wants_to_read_for_a_while(void *lock) { there(); pthread_rwlock_timedrdlock(lock, &far); return lock; }
 static void *wants_to_write(void *lock) { there(); pthread_rwlock_wrlock(lock); return lock; }
+static void *wants_to_print(void *unused) { there(); fputs("x", stream); return unused; }
+static void *wants_to_format(void *unused) { there(); fprintf(stream, "%d", 1); return unused; }
 static void *wants_its_end(void *unused) { there(); pthread_join(holder_thread, NULL); return unused; }
 static void *wants_itself(void *lock) { pthread_mutex_lock(lock); there(); pthread_mutex_lock(lock); return lock; }
 static void *first(void *unused) {
@@ -172,6 +177,7 @@ int main(void) {
     make(5, PTHREAD_MUTEX_NORMAL, stalled, PTHREAD_PRIO_INHERIT, private);
     make(6, PTHREAD_MUTEX_NORMAL, stalled, none, PTHREAD_PROCESS_SHARED);
 
+    stream = fopen("/dev/null", "w");
     int owner = begin(&holder_thread, holder, NULL);
     fake.owner = owner;
     say("nothing", owner, 0);
@@ -188,6 +194,8 @@ int main(void) {
     say("nothing", begin(NULL, reads, &strict), 0);
     say("readers", begin(NULL, wants_to_write, &strict), 1);
     say("readers", begin(NULL, wants_to_read, &strict), 1);
+    say("stdio", begin(NULL, wants_to_print, NULL), owner);
+    say("stdio", begin(NULL, wants_to_format, NULL), owner);
     say("thread", begin(NULL, wants_its_end, NULL), owner);
     int own = begin(NULL, wants_itself, &self_lock);
     say("mutex", own, own);
