@@ -30,7 +30,9 @@ pub fn holder(waiting: &Waiting, memory: &dyn Memory) -> Option<Holder> {
         // Near the end of a stack, less of it is there.
         let stack = (0..STACK as u64).step_by(8).map(|offset| waiting.stack.wrapping_add(offset));
         let words = stack.map_while(|at| word(memory, at));
-        words.filter(|at| at.is_multiple_of(8) && *at != 0).find_map(|object| of_semaphore(object, waiting.word, memory))
+        words
+            .filter(|at| at.is_multiple_of(8) && *at != 0)
+            .find_map(|object| of_semaphore(object, waiting.word, memory))
     })
 }
 
