@@ -64,11 +64,10 @@ pub fn run(options: Options) -> Result<u8, Failure> {
         save::check_apart(output, &[before.clone(), after.clone()])?;
     }
     let (first, second) = (read(&before)?, read(&after)?);
-    first.has_time_of(&second).map_err(|why| Failure::new(format!("{}: {why}", after.display())))?;
+    first.has_value_of(&second).map_err(|why| Failure::new(format!("{}: {why}", after.display())))?;
     let profile = |recording| Merger::new(&mut Resolver::new(recording), native_frames).profile();
     let (what, than) = (described(&before, &first), described(&after, &second));
-    let title =
-        format!("{}: {} to {}", if first.is_wall() { "Wall clock" } else { "CPU" }, name(&before), name(&after));
+    let title = format!("{}: {} to {}", first.value().title, name(&before), name(&after));
     let (before, after) = (profile(&first), profile(&second));
     let changes = changes(&before, &after);
     let text = format!("before  {what}\nafter   {than}\n\n{}", table(&changes, ROWS));
@@ -121,10 +120,10 @@ fn name(file: &Path) -> String {
 /// A recording in one line.
 fn described(file: &Path, recording: &Recording) -> String {
     let weight: u64 = recording.samples.iter().map(|sample| u64::from(sample.weight.max(1))).sum();
-    let seconds = weight as f64 / f64::from(recording.settings.rate.max(1));
+    let value = recording.value();
+    let amount = value.unit.amount(weight, recording.settings.rate);
     let file = uunwind_report::formats::printable(&file.to_string_lossy());
-    let time = uunwind_report::formats::time_text(recording);
-    format!("{file}: {seconds:.2} s of {time} in {} samples", recording.samples.len())
+    format!("{file}: {amount} of {} in {} samples", value.text, recording.samples.len())
 }
 
 /// A number of percentage points.

@@ -163,7 +163,7 @@ fn recordings_of_different_times_are_not_compared() {
     let table = String::from_utf8_lossy(&same.stdout).into_owned();
     assert!(same.status.success() && table.contains(" s of threads' time in ") && !table.contains("CPU"), "{table}");
     let picture = std::fs::read_to_string(uu.folder.join("wall.svg")).expect("a picture");
-    assert!(picture.contains("Wall clock: wall.uu to wall.uu"), "its title");
+    assert!(picture.contains("Wall-clock time: wall.uu to wall.uu"), "its title");
 }
 
 #[test]

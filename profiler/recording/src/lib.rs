@@ -3,6 +3,7 @@
 //!
 //! * `model`, `jit`, `second_mappings`, `symbols`, `totals`: what the sections hold; `wire`, `section`: how they are
 //!   encoded;
+//! * `value`: what samples stand for;
 //! * `copies`: samples whose stacks are walked later;
 //! * `read` and `write`: whole files; `growing`: one that is still being written; `merge`: several as one;
 //! * [`languages`]: what the recording has of interpreted languages, and what it lacks;
@@ -24,6 +25,7 @@ mod signals;
 mod symbols;
 mod tap;
 mod totals;
+mod value;
 pub mod wire;
 mod write;
 
@@ -39,6 +41,7 @@ pub use signals::signal_name;
 pub use symbols::{Call, Inlined, Symbol, Symbols};
 pub use tap::{Tap, TapHolder};
 pub use totals::{Counters, End, EndCause};
+pub use value::{Unit, Value};
 pub use write::Writer;
 
 /// At most this number of frames of the kernel stand on a stack: perf gives 127, if kernel.perf_event_max_stack is not

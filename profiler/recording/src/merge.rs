@@ -9,23 +9,10 @@ impl Recording {
         self.settings.flags & Settings::WALL != 0
     }
 
-    /// Whether another recording's samples stand for the same kind of time. The error says what both stand for.
-    pub fn has_time_of(&self, other: &Recording) -> Result<(), String> {
-        let named = |recording: &Recording| if recording.is_wall() { "wall-clock time" } else { "CPU time" };
-        if self.is_wall() == other.is_wall() {
-            return Ok(());
-        }
-        let (this, others) = (named(self), named(other));
-        Err(format!(
-            "it is a recording of {others}, and another one of {this}: their samples stand for different times. Give \
-             recordings of one --mode only"
-        ))
-    }
-
     /// Adds another recording: its processes and threads stand beside this one's, and its times count from this one's
     /// beginning. The error says why the two cannot be added.
     pub fn merge(&mut self, mut other: Recording) -> Result<(), String> {
-        self.has_time_of(&other)?;
+        self.has_value_of(&other)?;
         let (rate, others) = (self.settings.rate, other.settings.rate);
         if rate != others {
             return Err(format!(

@@ -37,7 +37,7 @@ pub fn render(recording: &Recording, profile: &Profile) -> String {
         env!("CARGO_PKG_VERSION"),
         recording.settings.pid,
         super::command(recording),
-        super::time_text(recording)
+        recording.value().text
     );
     let mut named = BTreeSet::new();
     for (index, function) in &costs {

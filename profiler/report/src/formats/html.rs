@@ -195,9 +195,10 @@ fn moments(recording: &Recording, profile: &Profile) -> (u64, u64) {
 
 fn summary(recording: &Recording, profile: &Profile) -> String {
     let weight = profile.stacks.iter().fold(0u64, |sum, stack| sum.saturating_add(stack.weight));
-    let cpu = weight as f64 / f64::from(recording.settings.rate.max(1));
     let lost: u64 = recording.lost.iter().fold(0, |sum, lost| sum.saturating_add(lost.samples));
-    let mut text = format!("{cpu:.2} s of {} in {} samples", super::time_text(recording), recording.samples.len());
+    let value = recording.value();
+    let amount = value.unit.amount(weight, recording.settings.rate);
+    let mut text = format!("{amount} of {} in {} samples", value.text, recording.samples.len());
     if let Some(end) = &recording.end {
         let wall = end.time.saturating_sub(recording.settings.start_monotonic) as f64 / 1e9;
         text = format!("{text}, {wall:.2} s long");

@@ -20,7 +20,7 @@ use crate::resolve::Resolver;
 use crate::view::View;
 use std::borrow::Cow;
 use std::path::Path;
-use uunwind_recording::{Recording, Settings};
+use uunwind_recording::{Recording, Settings, Unit};
 use uunwind_ring::FLAG_WALL;
 
 const _: () = assert!(Settings::WALL == FLAG_WALL);
@@ -230,24 +230,6 @@ pub fn is_wall(recording: &Recording) -> bool {
     recording.is_wall()
 }
 
-/// The time that samples stand for, for people.
-pub fn time_text(recording: &Recording) -> &'static str {
-    if is_wall(recording) {
-        "threads' time"
-    } else {
-        "CPU time"
-    }
-}
-
-/// The same, as profiles name it.
-fn time_kind(recording: &Recording) -> &'static str {
-    if is_wall(recording) {
-        "wall"
-    } else {
-        "cpu"
-    }
-}
-
 /// Makes the bytes of an output. [`Format::Recording`] has none: the recording is a file already.
 ///
 /// ```
@@ -296,9 +278,9 @@ pub fn render(format: Format, recording: &Recording, view: impl Into<View>) -> R
     }
 }
 
-/// The sampling period, in ns of CPU time.
+/// The sampling period, in ns, of a format that shows time.
 pub(crate) fn period(rate: u32) -> u64 {
-    1_000_000_000 / u64::from(rate.max(1))
+    Unit::Time.least(rate)
 }
 
 /// A recording's command line, for titles.

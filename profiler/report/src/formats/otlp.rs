@@ -4,7 +4,7 @@
 //! times at which its stack was met.
 
 use super::proto::Message;
-use super::{period, threads};
+use super::threads;
 use crate::stacks::{Entry, Kind, Line, Profile, Stack};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -127,7 +127,7 @@ impl Dictionary<'_> {
     /// The profile of one process.
     fn profile(&mut self, threads: &[threads::Thread<'_>]) -> Message {
         let settings = &self.recording.settings;
-        let period = period(settings.rate);
+        let least = self.recording.value().unit.least(settings.rate);
         let mut out = Message::default();
         out.message(1, self.value_type());
         for thread in threads {
@@ -141,7 +141,7 @@ impl Dictionary<'_> {
                 let mut sample = Message::default();
                 sample.number(1, self.stack(lines));
                 sample.packed(2, [id, name]);
-                sample.packed(4, entries.iter().map(|entry| entry.weight.saturating_mul(period)));
+                sample.packed(4, entries.iter().map(|entry| entry.weight.saturating_mul(least)));
                 // Threads' times are since the beginning.
                 sample.packed_fixed(5, entries.iter().map(|entry| settings.start_unix.saturating_add(entry.time)));
                 out.message(2, sample);
@@ -151,14 +151,14 @@ impl Dictionary<'_> {
         let end = self.recording.end.as_ref().map_or(0, |end| end.time);
         out.number(4, end.saturating_sub(settings.start_monotonic));
         out.message(5, self.value_type());
-        out.number(6, period);
+        out.number(6, least);
         out
     }
 
     fn value_type(&mut self) -> Message {
         let mut out = Message::default();
-        out.number(1, self.text(super::time_kind(self.recording)));
-        out.number(2, self.text("nanoseconds"));
+        out.number(1, self.text(self.recording.value().name));
+        out.number(2, self.text(self.recording.value().unit.name()));
         out
     }
 

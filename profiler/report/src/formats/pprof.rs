@@ -1,7 +1,6 @@
 //! pprof: the profile.proto of google/pprof, with mappings and build-ids, functions and lines, and labels for process
 //! and thread. Sample types: samples/count and cpu/nanoseconds, or wall/nanoseconds.
 
-use super::period;
 use super::proto::Message;
 use crate::stacks::{Kind, Line, Profile};
 use flate2::{write::GzEncoder, Compression};
@@ -81,9 +80,10 @@ pub fn gzip(plain: &[u8]) -> std::io::Result<Vec<u8>> {
 impl Builder<'_> {
     fn fill(&mut self) {
         let settings = &self.recording.settings;
-        let period = period(settings.rate);
-        let time = super::time_kind(self.recording);
-        for (kind, unit) in [("samples", "count"), (time, "nanoseconds")] {
+        let value = self.recording.value();
+        let (name, unit) = (value.name, value.unit.name());
+        let least = value.unit.least(settings.rate);
+        for (kind, unit) in [("samples", "count"), (name, unit)] {
             let value = self.value_type(kind, unit);
             self.out.message(field::SAMPLE_TYPE, value);
         }
@@ -96,13 +96,13 @@ impl Builder<'_> {
             let locations = self.stack(&stack.lines);
             let mut sample = Message::default();
             sample.packed(1, locations);
-            sample.packed(2, [stack.samples, stack.weight.saturating_mul(period)]);
+            sample.packed(2, [stack.samples, stack.weight.saturating_mul(least)]);
             self.labels(stack.thread, &mut sample);
             self.out.message(field::SAMPLE, sample);
         }
-        let value = self.value_type(time, "nanoseconds");
+        let value = self.value_type(name, unit);
         self.out.message(field::PERIOD_TYPE, value);
-        self.out.number(field::PERIOD, period);
+        self.out.number(field::PERIOD, least);
         self.out.number(field::TIME_NANOS, settings.start_unix);
         let end = self.recording.end.as_ref().map_or(0, |e| e.time);
         self.out.number(field::DURATION_NANOS, end.saturating_sub(settings.start_monotonic));

@@ -2,7 +2,7 @@
 //! samples in order of time, each as wide as the CPU time that it stands for.
 
 use super::functions::Functions;
-use super::{period, threads};
+use super::threads;
 use crate::stacks::Profile;
 use serde_json::{json, Map, Value};
 use uunwind_recording::Recording;
@@ -10,19 +10,20 @@ use uunwind_recording::Recording;
 /// The profile as JSON.
 pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, String> {
     let functions = Functions::new(profile);
-    let period = period(recording.settings.rate);
+    let unit = recording.value().unit;
+    let least = unit.least(recording.settings.rate);
     let mut profiles = Vec::new();
     for (_, thread) in threads::sampled(recording, profile) {
         let stacks = thread.entries.iter().map(|(_, stack)| {
             let frames = stack.lines.iter().rev().map(|line| functions.of(*line));
             frames.collect::<Vec<u32>>()
         });
-        let weights: Vec<u64> = thread.entries.iter().map(|(entry, _)| entry.weight.saturating_mul(period)).collect();
+        let weights: Vec<u64> = thread.entries.iter().map(|(entry, _)| entry.weight.saturating_mul(least)).collect();
         profiles.push(json!({
             "type": "sampled",
             "name": format!("{} {}: {}", threads::program(recording, thread.process),
                 threads::pid(recording, thread.process), thread.label()),
-            "unit": "nanoseconds",
+            "unit": unit.name(),
             "startValue": 0,
             "endValue": weights.iter().fold(0u64, |sum, weight| sum.saturating_add(*weight)),
             "samples": stacks.collect::<Vec<_>>(),

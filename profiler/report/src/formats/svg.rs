@@ -44,11 +44,8 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     // `frames` has put the lines in order, and relies on it. inferno takes lines as they are, last one first, for
     // charts only: otherwise they must be sorted by name.
     options.flame_chart = true;
-    options.title = format!(
-        "{}: {}",
-        if super::is_wall(recording) { "Wall-clock time" } else { "CPU" },
-        escape(&super::title(recording, TITLE)).replace("\\\\", "\\")
-    );
+    options.title =
+        format!("{}: {}", recording.value().title, escape(&super::title(recording, TITLE)).replace("\\\\", "\\"));
     let is_wall = super::is_wall(recording);
     options.subtitle = Some(subtitle(&frames, narrowest, is_wall));
     options.count_name = "periods".to_owned();

@@ -21,7 +21,7 @@ const PERIODS_MISSED: f64 = 10.0;
 
 /// The head of the summary: what was recorded, and how far the rest can be trusted.
 pub fn head(recording: &Recording, profile: &Profile, style: Style) -> String {
-    let kind = if is_wall(recording) { "Wall-clock" } else { "CPU" };
+    let kind = recording.value().profile;
     let title = crate::formats::title(recording, style.width.saturating_sub(kind.len() + 12));
     let mut out = format!("{}\n", style.heading(&format!("{kind} profile of {title}")));
     for warning in &recording.warnings {

@@ -94,8 +94,8 @@ pub fn render(recording: &Recording, profile: &Profile, out: &mut String) {
     let [unknown, none, held, waiting] = weights.map(|weight| percent(weight, total));
     let (time, little) = match is_wall(recording) {
         _ if only_requested => ("samples", ""),
-        true => ("threads' time", ""),
-        false => ("CPU time", ". Waiting takes little CPU time"),
+        true => (recording.value().text, ""),
+        false => (recording.value().text, ". Waiting takes little CPU time"),
     };
     let of = if others { " of processes with an interpreter" } else { "" };
     let _ = writeln!(
