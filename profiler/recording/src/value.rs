@@ -1,6 +1,6 @@
-//! What the samples of a recording stand for. A mode of sampling has a kind of value; each kind is an entry of [`KINDS`],
-//! and whoever shows, adds or compares recordings asks it and knows no mode. A sample's weight counts the kind's
-//! smallest amounts: sampling periods of time, bytes, or events.
+//! What the samples of a recording stand for. A mode of sampling has a kind of value; each kind is an entry of
+//! [`KINDS`], and whoever shows, adds or compares recordings asks it and knows no mode. A sample's weight counts the
+//! kind's smallest amounts: sampling periods of time, bytes, or events.
 
 use crate::{Recording, Settings};
 
