@@ -11,10 +11,12 @@
 //! compared with the chain that the frame-pointer walk or libgcc saw. The floor, a walk by frame pointers, runs on the
 //! same functions compiled with frame pointers, and so does a line of its own of this project's. All take turns inside
 //! each round; a ratio is that of one round, and the median over the rounds is printed. With 0 rounds: addresses never
-//! seen before, and nothing else. Last come uu_walk, and uu_stack_id after a capture, of the same chains.
+//! seen before, and nothing else. Last come uu_walk, and uu_stack_id after a capture, of the same chains. The tables of
+//! the same stack and of two thousand chains have lines that say what can be reached (`Least`, `least.rs`).
 //!
-//! `uunwind-bench LIBRARY ROUNDS WORDS`: the tables whose titles contain these words, of the floor and `uu_capture`
-//! only, as minima: to compare two builds of the library, whose processes take turns.
+//! `uunwind-bench LIBRARY ROUNDS WORDS`: the tables whose titles contain these words, of the floor,
+//! `uu_capture` and what can be reached only, as minima: to compare two builds of the library, whose processes take
+//! turns.
 //!
 //! `uunwind-bench unprepared LIBRARY`: addresses never seen before in a program that called neither uu_setup() nor
 //! uu_handle_faults(), beside libgcc.
@@ -31,6 +33,7 @@
 mod build;
 mod chains;
 mod ids;
+mod least;
 mod modes;
 mod peers;
 mod spread;
@@ -44,6 +47,9 @@ use peers::Peer;
 const DEPTHS: [usize; 4] = [10, 30, 100, 300];
 /// Number of captures in a row where chains are few, so that what they need is in the caches.
 const PASSES: usize = 10;
+/// Titles of tables with a line that says what can be reached.
+const SAME: &str = "the same stack again";
+const MANY: &str = "2,000 distinct chains, their addresses seen before";
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -101,7 +107,7 @@ fn main() {
         (|depth| Paths::new(depth, 1), |depth| Paths::new(depth, 2000), |depth| Paths::new(depth, 50));
     let again: Chains = |depth| Paths::again(depth, 400);
     let cases: [(&str, Chains, Time, bool); 9] = [
-        ("the same stack again", one, called, false),
+        (SAME, one, called, false),
         ("the same stack again, in a signal handler", again, interrupted, true),
         ("its top changed", one, |paths, flavour, peer, _| Some(paths.time_top_changed(flavour, peer)), false),
         (
@@ -116,7 +122,7 @@ fn main() {
             |paths, flavour, peer, _| Some(paths.time_moved(flavour, peer)),
             false,
         ),
-        ("2,000 distinct chains, their addresses seen before", many, called, false),
+        (MANY, many, called, false),
         ("2,000 distinct chains, in a signal handler", many, interrupted, true),
         (
             "50 distinct chains, many times in a row",
@@ -134,12 +140,16 @@ fn main() {
             true,
         ),
     ];
-    // Only there does it say what can be reached.
-    peers.push(Box::new(peers::Least::default()));
-    for (number, (what, chains, time, in_handler)) in cases.into_iter().enumerate() {
-        if number == 1 {
-            peers.pop();
-        }
+    for (what, chains, time, in_handler) in cases {
+        // What can be reached there.
+        let least: Vec<Box<dyn Peer>> = match what {
+            _ if !is_wanted(what) => Vec::new(),
+            SAME => vec![Box::new(peers::Least::default())],
+            MANY => vec![Box::new(least::Unwinding::<false>::new()), Box::new(least::Unwinding::<true>::new())],
+            _ => Vec::new(),
+        };
+        let others = peers.len();
+        peers.extend(least);
         if in_handler {
             peers.push(Box::new(peers::Through::open(&libuunwind)));
         }
@@ -150,7 +160,7 @@ fn main() {
             }
             table.print();
         }
-        peers.truncate(peers.len() - usize::from(in_handler));
+        peers.truncate(others);
     }
     if only.is_some() {
         return;

@@ -6,6 +6,7 @@
 //! process of its own; its ratio is to the floor in the same child, in turn with it.
 
 use crate::chains::Paths;
+use crate::least;
 use crate::peers::{self, Mode, Peer};
 use crate::table::median;
 use crate::{measure, never_seen, Measured, Timing};
@@ -18,6 +19,9 @@ const MODES: [(Mode, &str); 3] = [
     (Mode::Handled, "uu_capture, uu_handle_faults()"),
     (Mode::Prepared, "uu_capture, uu_handle_faults() and uu_setup()"),
 ];
+
+/// The title of the table with a line that says what can be reached.
+const THOUSANDS: &str = "thousands of addresses";
 
 /// How one table is measured.
 enum What {
@@ -42,7 +46,7 @@ pub fn run(library: &str, rounds: usize, only: &str) {
             "the same stack, in a handler, through the signal frame",
             What::Rounds { chains: again, time: interrupted, through: true },
         ),
-        ("thousands of addresses", What::Rounds { chains: many, time: called, through: false }),
+        (THOUSANDS, What::Rounds { chains: many, time: called, through: false }),
         (
             "thousands of addresses, in a handler, from its ucontext",
             What::Rounds { chains: many, time: interrupted, through: false },
@@ -75,6 +79,10 @@ pub fn run(library: &str, rounds: usize, only: &str) {
             ("libunwind (nongnu) unw_backtrace", peers::libunwind),
             ("libgcc _Unwind_Backtrace", || Box::new(peers::Libgcc)),
         ];
+        if title == THOUSANDS {
+            let least: Make = || Box::new(least::Unwinding::<true>::new());
+            row(least().name(), depths, |depth| what.ratio(depth, rounds, &least));
+        }
         for (name, peer) in others.into_iter().filter(|_| !is_walk) {
             // They have no entrance for a ucontext.
             if title.ends_with("ucontext") {
