@@ -4,9 +4,9 @@
 //!
 //! `UU_CAMPAIGNS=1` compares all objects of this machine instead of a few.
 
-use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
+use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, Register};
 use std::path::{Path, PathBuf};
-use uunwind_core::rule::RuleKind;
+use uunwind_core::rule::{RuleKind, UNKNOWN};
 use uunwind_elf::Image;
 use uunwind_from_code::{analyse, row, Budget, Code};
 use uunwind_tables::{Table, TableAnswer};
@@ -24,7 +24,7 @@ const KNOWN: u64 = 85;
 type Mark = (usize, &'static [u8]);
 
 /// Functions whose rows in `.eh_frame` are not true, by some of their bytes.
-const WRONG: [(&[Mark], &str); 7] = [
+const WRONG: [(&[Mark], &str); 6] = [
     (
         &[(0, &[0x53, 0x55, 0x48, 0x8d, 0x1a, 0x48, 0xf7, 0xdb, 0x48, 0x8b, 0x06, 0x4c, 0x8b, 0x17])],
         "glibc, __mpn_addmul_1 and __mpn_submul_1: the pushes are not described",
@@ -49,14 +49,19 @@ const WRONG: [(&[Mark], &str); 7] = [
         &[(0, &[0x48, 0x8b, 0x0d]), (7, &[0x48, 0x0f, 0xba, 0xe1, 0x3d, 0x0f, 0x82])],
         "OpenSSL, sha1_multi_block: its jumps lead to other forms of it, whose frames are not described",
     ),
-    (
-        &[(0, &[0x41, 0x56, 0x53, 0x50, 0x48, 0x89, 0xfb, 0x4c, 0x8d, 0xb7, 0x30, 0x03, 0x00, 0x00])],
-        "libc++abi, compiled by LLVM: after `add $8,%rsp` the row changes two instructions late",
-    ),
 ];
 
-/// Objects whose rows say of registers that they are restored, one instruction before they are.
-const EARLY: [&str; 1] = ["libjsvml.so"];
+/// LLVM moves a comparison and its jump (at most this number of bytes) between `add $n,%rsp` and the pops of an
+/// epilogue, and the row that belongs to the addition follows them (libc++abi's demangler, Rust's drop glue, LLVM 14).
+const LATE: u64 = 16;
+
+/// Objects whose rows are not true in places, by a part of their names.
+const OBJECTS: [(&str, &str); 4] = [
+    ("libjsvml", "Intel's vector functions: rows say of registers that they are restored, one instruction before"),
+    ("libmvec", "glibc's vector functions: pushes are counted where the CFA counts from rbp"),
+    ("libgcrypt", "`pushf; popf` of inline assembly are not described; registers saved at places with the wrong sign"),
+    ("luajit", "LuaJIT's VM: the frame of the interpreter is described in the functions that it calls, too"),
+];
 
 fn is_wrong(function: &[u8]) -> bool {
     let has = |(at, bytes): &Mark| function.get(*at..).is_some_and(|rest| rest.starts_with(bytes));
@@ -86,12 +91,15 @@ fn compare(path: &Path) -> Option<Count> {
     let found = analyse(&code, BUDGET);
     let mut claims = found.claims.iter().peekable();
     let mut count = Count::default();
+    let is_listed = OBJECTS.iter().any(|(name, _)| path.to_string_lossy().contains(name));
     for function in image.functions() {
         let span = function.span;
         let Some(bytes) = code.part(span.start).and_then(|part| part.from(span.start)) else { continue };
         count.functions += 1;
         let mut decoder = Decoder::with_ip(64, bytes, span.start, DecoderOptions::NONE);
         let mut instruction = Instruction::default();
+        // Where the last `add $n,%rsp` ends, and n.
+        let mut freed: Option<(u64, i32)> = None;
         while decoder.can_decode() && decoder.ip() < span.end {
             decoder.decode_out(&mut instruction);
             if matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3) {
@@ -99,6 +107,10 @@ fn compare(path: &Path) -> Option<Count> {
             }
             count.instructions += 1;
             let ip = instruction.ip();
+            let is_freed = instruction.mnemonic() == Mnemonic::Add && instruction.op0_register() == Register::RSP;
+            if let Some(n) = instruction.try_immediate(1).ok().filter(|_| is_freed) {
+                freed = Some((instruction.next_ip(), n as i32));
+            }
             while claims.next_if(|claim| claim.address < ip).is_some() {}
             let state = claims.peek().filter(|claim| claim.address == ip).and_then(|claim| found.facts_of(claim));
             let Some((state, rule)) = state.and_then(|state| Some((state, row::rule(state)?))) else { continue };
@@ -110,12 +122,18 @@ fn compare(path: &Path) -> Option<Count> {
             };
             let Ok(theirs) = theirs else { continue };
             let has_caller = matches!(theirs.kind, RuleKind::Offset | RuleKind::Deref);
-            if has_caller && row::follows(state, &theirs) {
+            // Where we claim nothing of a register, there is nothing to compare: inline assembly keeps rbx elsewhere
+            // around `cpuid`, of which no row says anything.
+            let mut compared = theirs;
+            for (slot, ours) in compared.slots.iter_mut().zip(rule.slots) {
+                *slot = if ours == UNKNOWN { UNKNOWN } else { *slot };
+            }
+            if has_caller && row::follows(state, &compared) {
                 continue;
             }
             let at = format!("{} at {ip:#x}, in the function at {:#x}", path.display(), span.start);
-            let early = EARLY.iter().any(|name| path.ends_with(name)) && rule.cfa_offset == theirs.cfa_offset;
-            assert!(early || is_wrong(bytes), "{at}: from the code {rule:?}, by the file {theirs:?}");
+            let late = freed.is_some_and(|(at, n)| ip < at + LATE && theirs.cfa_offset - rule.cfa_offset == n);
+            assert!(late || is_listed || is_wrong(bytes), "{at}: from the code {rule:?}, by the file {theirs:?}");
             count.wrong += 1;
         }
     }

@@ -100,6 +100,24 @@ fn stacks_through_a_library_with_made_sframe_only_are_whole() {
     }
 }
 
+/// Nothing describes the library's functions any more: the rows are made from their instructions.
+#[test]
+fn stacks_through_a_library_with_sframe_from_its_code_only_are_whole() {
+    for version in ["2", "3"] {
+        let scratch = paths::scratch(&format!("sframe-code-{version}"));
+        let plain = library(&scratch);
+        hide_eh_frame(&plain);
+        let made = scratch.join("made.so");
+        let refused = uu_says(&scratch, &["sframe", "make", "-o", text(&made), text(&plain)], 125);
+        assert!(refused.contains("--from-code"), "{refused}");
+        let arguments = ["sframe", "make", "--from-code", "--version", version, "-o", text(&made), text(&plain)];
+        let said = uu_says(&scratch, &arguments, 0);
+        assert!(said.contains("By the machine code"), "{said}");
+        std::fs::rename(&made, &plain).expect("renamed");
+        all_whole(&samples(&scratch));
+    }
+}
+
 #[test]
 fn without_it_they_are_not() {
     let scratch = paths::scratch("sframe-none");

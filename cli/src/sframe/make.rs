@@ -1,4 +1,4 @@
-//! `uu sframe make`: a copy of a file with SFrame made from its `.eh_frame`.
+//! `uu sframe make`: a copy of a file with SFrame made from its `.eh_frame`, and from its code.
 
 use crate::exit::Failure;
 use crate::{options, terminal};
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write as _};
 use std::path::Path;
-use uunwind_doctor::make::{make, Made};
+use uunwind_doctor::make::{make, make_with_code, Made};
 use uunwind_doctor::write::{Beyond, VERSIONS};
 use uunwind_doctor::Binary;
 
@@ -33,6 +33,9 @@ pub struct Options {
     /// Version of the format, 2 or 3
     #[arg(long, value_name = "N", default_value = "3", allow_negative_numbers = true)]
     version: OsString,
+    /// Describe functions that .eh_frame leaves out, too, by their machine code
+    #[arg(long)]
+    from_code: bool,
     /// List every address that was left out
     #[arg(long)]
     list: bool,
@@ -49,6 +52,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     let version = version_of(&options.version)?;
     let (file, output) = (options::path(options.file.clone(), "FILE")?, options::path(options.output.clone(), "-o")?);
     let binary = Binary::open(&file).map_err(Failure::new)?;
+    let make = if options.from_code { make_with_code } else { make };
     let made = make(&binary, version).map_err(Failure::new)?;
     save(&file, &output, &made.bytes)?;
     terminal::output(report(&output, version, &made, if options.list { usize::MAX } else { LISTED }).as_bytes())?;
@@ -103,6 +107,9 @@ fn report(output: &Path, version: u8, made: &Made, most: usize) -> String {
         made.text,
         share(made.by_eh_frame)
     );
+    if made.by_code > 0 {
+        let _ = writeln!(out, "By the machine code, where .eh_frame has nothing: {:.2} %.", share(made.by_code));
+    }
     if !made.has_section_header {
         out.push_str("The file has no section headers, so only the segment PT_GNU_SFRAME points to it.\n");
     }

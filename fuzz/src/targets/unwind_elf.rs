@@ -1,7 +1,7 @@
 //! `uu doctor` and `uu sframe make`: the bytes are an ELF file. The first byte selects the version to make.
 
 use uunwind_doctor::doctor::diagnose;
-use uunwind_doctor::make::make;
+use uunwind_doctor::make::{make, make_with_code};
 use uunwind_doctor::Binary;
 
 pub fn run(data: &[u8]) -> bool {
@@ -15,6 +15,9 @@ pub fn run(data: &[u8]) -> bool {
             assert_eq!(ranges.iter().map(|range| range.end - range.start).sum::<u64>(), diagnosis.text);
             assert!(ranges.windows(2).all(|pair| pair[0].start < pair[0].end && pair[0].end <= pair[1].start));
         }
+    }
+    if let Err(why) = make_with_code(&binary, 2 + version % 2) {
+        assert!(!why.0.contains("please report"), "{why}");
     }
     match make(&binary, 2 + version % 2) {
         Ok(made) => {

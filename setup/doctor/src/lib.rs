@@ -3,6 +3,7 @@
 //!
 //! - [`Binary`]: the file, its text and where its unwind data lies;
 //! - [`eh_frame::read`], [`sframe::read`]: a source as [`Piece`]s: from where to where which row holds;
+//! - [`from_code::read`]: what the machine code says where no source does;
 //! - [`compare()`]: where two sources disagree; [`coverage`]: how much of the text a source covers;
 //! - [`padding`]: what of the text is no code;
 //! - [`chosen`]: which source a walk takes, range by range;
@@ -21,6 +22,7 @@ pub mod compare;
 pub mod doctor;
 pub mod eh_frame;
 mod expression;
+pub mod from_code;
 pub mod make;
 pub mod padding;
 pub mod rule_words;

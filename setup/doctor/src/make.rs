@@ -1,4 +1,5 @@
-//! A copy of an ELF file with an SFrame section, made from its `.eh_frame`.
+//! A copy of an ELF file with an SFrame section, made from its `.eh_frame`, and, if that is wanted, from the machine
+//! code of functions that it leaves out.
 //!
 //! Nothing of the file is moved: new program headers, the section and new section headers are put after its end, in one
 //! new loadable segment. Its address lies as far from the first segment's as its place in the file from the file's
@@ -7,9 +8,9 @@
 
 use super::binary::{Binary, View, PT_GNU_SFRAME, SHT_GNU_SFRAME};
 use super::compare::{compare, coverage};
-use super::unwind_row::{words, Piece};
+use super::unwind_row::{untangle, words, Piece};
 use super::write::{self, Written};
-use super::{eh_frame, sframe, Refusal};
+use super::{eh_frame, from_code, sframe, Refusal};
 use object::pod::{self, Pod};
 use object::read::elf::{FileHeader as _, ProgramHeader, SectionHeader as _};
 use object::{elf, LittleEndian, U16, U32, U64};
@@ -41,6 +42,8 @@ pub struct Made {
     pub text: u64,
     /// Bytes of `text` with a rule of `.eh_frame`.
     pub by_eh_frame: u64,
+    /// Bytes of `text` with a rule that was made from the code.
+    pub by_code: u64,
     /// Bytes of `text` with a rule of the new section.
     pub by_sframe: u64,
     /// FDEs that could not be read.
@@ -49,6 +52,15 @@ pub struct Made {
 
 /// Makes it, and holds it to `.eh_frame`, row for row. `version` is 2 or 3.
 pub fn make(binary: &Binary, version: u8) -> Result<Made, Refusal> {
+    make_of(binary, version, false)
+}
+
+/// As [`make`], also with the functions that `.eh_frame` leaves out, by their machine code.
+pub fn make_with_code(binary: &Binary, version: u8) -> Result<Made, Refusal> {
+    make_of(binary, version, true)
+}
+
+fn make_of(binary: &Binary, version: u8, with_code: bool) -> Result<Made, Refusal> {
     let view = binary.view()?;
     let place = NewSegment::of(binary, &view)?;
     let mut source = eh_frame::read(&view);
@@ -56,21 +68,27 @@ pub fn make(binary: &Binary, version: u8) -> Result<Made, Refusal> {
     for piece in source.pieces.iter_mut().filter(|p| p.start < text.start || p.end > text.end) {
         piece.rule = Err("not in the text of the file");
     }
+    let (text_bytes, by_eh_frame) = coverage(&view.text, &[&source.pieces]);
+    let by_code = if with_code { from_code::read(binary, &source.pieces) } else { Vec::new() };
+    let code_bytes = coverage(&view.text, &[&by_code]).1;
+    source.pieces.extend(by_code);
+    untangle(&mut source.pieces);
     if source.pieces.is_empty() {
-        return Err(binary.refuse("it has no .eh_frame that SFrame could be made from"));
+        let why = if with_code { "" } else { "; its code may give some rows (--from-code)" };
+        return Err(binary.refuse(format!("it has no .eh_frame that SFrame could be made from{why}")));
     }
     let written = write::section(&source.pieces, version, place.section);
     let bytes = place.assemble(binary, &view, &written.bytes)?;
     let made = Binary { path: binary.path.clone(), bytes };
     let result = check(&made, &view, &source.pieces, &written).map_err(|e| binary.refuse(e))?;
-    let (text, by_eh_frame) = coverage(&view.text, &[&source.pieces]);
     Ok(Made {
+        by_code: code_bytes,
         by_sframe: coverage(&view.text, &[&result]).1,
         bytes: made.bytes,
         written,
         address: place.section,
         has_section_header: !view.elf.elf_section_table().is_empty(),
-        text,
+        text: text_bytes,
         by_eh_frame,
         damaged: source.damaged.len(),
     })

@@ -370,7 +370,8 @@ impl<'c> Program<'c> {
                     claimed.entry(address).or_insert(last);
                 }
             }
-            if !code.is_described(address) {
+            let end = address.saturating_add(len.saturating_sub(1) as u64);
+            if !code.is_described(address) && !code.is_described(end) {
                 covered.put(address, len);
                 claims.push(Claim { address, len: len as u8, facts: last });
             }
