@@ -1,12 +1,12 @@
 //! Which file it is, and which contents it has, by what the kernel says of it.
 
+use rustix::time::{clock_gettime, ClockId};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
-use std::time::{Duration, SystemTime};
 
-/// A file that was changed during this time may change again without another time of change: the clock that the kernel
-/// takes these times from has ticks of up to 10 ms, and some file systems keep whole seconds.
-const RECENT: Duration = Duration::from_secs(3);
+/// A file that was changed during this time, in seconds, may change again without another time of change: the clock
+/// that the kernel takes these times from has ticks of up to 10 ms, and some file systems keep whole seconds.
+const RECENT: i64 = 3;
 
 /// A file, and what it holds: whatever changes a file's contents changes one of its times.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -23,9 +23,9 @@ impl FileId {
     /// The same, if a change of the file from now on would change it: to be asked before the file is read by whoever
     /// keeps what it held.
     pub fn settled(file: &Metadata) -> Option<FileId> {
-        let changed = u64::try_from(file.mtime().max(file.ctime())).ok()?.checked_add(1)?;
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
-        let since = now.checked_sub(Duration::from_secs(changed))?;
+        // Rounded up. By the kernel's clock, which these times are of, whatever is preloaded.
+        let changed = file.mtime().max(file.ctime()).checked_add(1)?;
+        let since = clock_gettime(ClockId::Realtime).tv_sec.checked_sub(changed)?;
         (since > RECENT).then(|| FileId::of(file))
     }
 
