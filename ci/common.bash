@@ -47,23 +47,46 @@ languages() {
     done
 }
 
+# The oldest glibc that what is shipped runs with: what README.md says under "What it supports".
+oldest_glibc() {
+    local version
+    version=$(sed -n 's/.*glibc \([0-9.]*\) or later.*/\1/p' "$root/README.md" | head -n 1)
+    [ -n "$version" ] || die "README.md does not say which glibc is needed"
+    echo "$version"
+}
+
+# Makes the libraries of that glibc that objects are linked with, and prints their folder: older_glibc. Another
+# architecture's objects are linked with what its compiler has.
+older_glibc() {
+    local version sum folder
+    version=$(oldest_glibc)
+    # By what makes it: cargo links again when the folder's name changes.
+    sum=$(sha256sum "$root/packages/older_glibc.py")
+    folder=$target/older-glibc/$version-${sum:0:12}
+    if [ ! -e "$folder/functions.o" ]; then
+        python3 "$root/packages/older_glibc.py" "$version" "$folder"
+    fi
+    echo "$folder"
+}
+
 # Builds a signal object: signal_object PACKAGE SONAME [CARGO-ARGUMENT...] [-- LINK-ARGUMENT...]
 #
 # Only as a cdylib: cargo does no link-time optimization for a crate that is also built as an rlib. The object needs
-# libc only, is bound at load, and has no undefined symbols. The linker's arguments are here and not in build scripts,
-# because cargo passes those of a dependency on to every cdylib that depends on it. -Bsymbolic-functions binds an
-# object's functions to itself: else a program that defines the same ones, such as sigaction, would be called by ours,
-# and call them again.
+# libc only, and of it what the oldest glibc has there; it is bound at load, and has no undefined symbols. The linker's
+# arguments are here and not in build scripts, because cargo passes those of a dependency on to every cdylib that
+# depends on it. -Bsymbolic-functions binds an object's functions to itself: else a program that defines the same ones,
+# such as sigaction, would be called by ours, and call them again.
 # With $UU_VERSION_SCRIPT, ci/link-versioned links.
 signal_object() {
-    local package=$1 soname=$2 cargo=() link=() argument sum
+    local package=$1 soname=$2 cargo=() link=() argument sum older=()
     shift 2
     while [ $# -gt 0 ] && [ "$1" != -- ]; do
         cargo+=("$1")
         shift
     done
     [ $# -eq 0 ] || shift
-    for argument in -nostartfiles -Wl,-z,defs -Wl,-z,now -Wl,-Bsymbolic-functions -Wl,-z,noseparate-code \
+    [[ " ${cargo[*]} " == *" --target "* ]] || older=("-L$(older_glibc)")
+    for argument in "${older[@]}" -nostartfiles -Wl,-z,defs -Wl,-z,now -Wl,-Bsymbolic-functions -Wl,-z,noseparate-code \
         $(one_segment "${cargo[@]}") "-Wl,-soname,$soname" "$@" -Wl,--as-needed -lc; do
         link+=(-C "link-arg=$argument")
     done
@@ -93,7 +116,7 @@ injected_object() {
 static_library() {
     local package=$1 file=$2 crate member folder
     crate=${package//-/_}
-    run cargo rustc --locked --profile dso -p "$package" --lib --crate-type staticlib
+    run cargo rustc --locked --profile dso -p "$package" --lib --crate-type staticlib --features static
     # All of ar's output is read: a reader that stops early would end it by SIGPIPE.
     member=$(ar t "$target/dso/lib$crate.a" | grep "^$crate-.*\.o$")
     member=${member%%$'\n'*}

@@ -1,27 +1,12 @@
 """Prints the licences of everything that is compiled into what is shipped: third_party.py PACKAGE...
 
-The packages' dependencies as `cargo metadata` has them, without those of builds and tests; each licence file once.
+Each licence file once.
 """
 
-import json
 import os
-import subprocess
 import sys
 
-command = ["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", "x86_64-unknown-linux-gnu"]
-metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-packages = {package["id"]: package for package in metadata["packages"]}
-needs = {
-    node["id"]: [d["pkg"] for d in node["deps"] if any(kind["kind"] is None for kind in d["dep_kinds"])]
-    for node in metadata["resolve"]["nodes"]
-}
-reached = set()
-todo = [package["id"] for package in metadata["packages"] if package["name"] in sys.argv[1:]]
-while todo:
-    one = todo.pop()
-    if one not in reached:
-        reached.add(one)
-        todo.extend(needs[one])
+from crates import reached
 
 texts = {}
 print(
@@ -29,7 +14,7 @@ print(
     "(MIT or Apache-2.0, The Rust Project Contributors;"
 )
 print("it names its own parts in https://github.com/rust-lang/rust/blob/master/COPYRIGHT):\n")
-for package in sorted((packages[one] for one in reached), key=lambda p: (p["name"], p["version"])):
+for package in reached(sys.argv[1:]):
     if package["source"] is None:
         continue  # the project's own
     name = "%s %s" % (package["name"], package["version"])

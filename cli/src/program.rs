@@ -9,8 +9,8 @@ use uunwind_elf::{AnalyseError, Image};
 
 /// Size limit of the table of a C library's strings, in bytes.
 const STRINGS_LIMIT: u64 = 16 << 20;
-/// First glibc with the loader's function that the walk needs (`_dl_find_object`), as the library spells the version.
-const GLIBC_NEEDED: &[u8] = b"GLIBC_2.35\0";
+/// The oldest glibc that is supported, as the library spells its version.
+const GLIBC_NEEDED: &[u8] = b"GLIBC_2.28\0";
 
 /// A program that can be recorded.
 pub struct Program {
@@ -156,7 +156,7 @@ fn check_traits(shown: &str, executable: &Path, traits: &Traits) -> Result<(), F
     if traits.musl {
         return Err(Failure::new(format!(
             "{shown} uses the musl C library; uu records programs that use glibc {}. {FROM_OUTSIDE}",
-            "2.35 or later"
+            "2.28 or later"
         )));
     }
     let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
@@ -182,7 +182,7 @@ fn check_libc(shown: &str, closure: &[PathBuf]) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::new(format!(
-        "{shown} uses {}, a glibc before 2.35. uu needs 2.35 or later: run it on a system from 2022 on",
+        "{shown} uses {}, a glibc before 2.28. uu needs 2.28 or later: run it on a system from 2018 on",
         libc.display()
     )))
 }

@@ -113,6 +113,31 @@ impl Headers {
         }
     }
 
+    /// Hands out each loaded segment: where it begins and ends in the process.
+    pub(crate) fn each_segment(&self, bias: u64, reader: &mut Reader<'_>, mut each: impl FnMut(Span)) {
+        for i in 0..self.phnum {
+            let ph = self.start.wrapping_add(self.phoff + i * PHENT);
+            if reader.u32(ph) != Some(PT_LOAD) {
+                continue;
+            }
+            let (address, size) = (reader.word(ph.wrapping_add(16)), reader.word(ph.wrapping_add(40)));
+            if let (Some(address), Some(size)) = (address, size) {
+                each(Span::sized(address.wrapping_add(bias), size));
+            }
+        }
+    }
+
+    /// Where `.eh_frame_hdr` is (process address); `None`: there is none.
+    pub(crate) fn eh_frame_hdr(&self, bias: u64, reader: &mut Reader<'_>) -> Option<u64> {
+        for i in 0..self.phnum {
+            let ph = self.start.wrapping_add(self.phoff + i * PHENT);
+            if reader.u32(ph)? == PT_GNU_EH_FRAME {
+                return Some(reader.word(ph.wrapping_add(16))?.wrapping_add(bias));
+            }
+        }
+        None
+    }
+
     /// The page with the last byte of the file that the loader has mapped: its process address. A file that becomes
     /// shorter loses this page first. `None`: nothing of it is loaded, or its headers cannot be read.
     pub(crate) fn last_page(&self, bias: u64, reader: &mut Reader<'_>) -> Option<u64> {

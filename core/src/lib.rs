@@ -36,6 +36,7 @@ pub mod loads;
 pub mod memory;
 pub mod object_key;
 pub mod objects;
+pub mod opening;
 #[cfg(all(panic = "abort", not(test)))]
 mod panic;
 pub mod plugin;

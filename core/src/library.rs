@@ -173,7 +173,7 @@ pub struct Library {
         unsafe extern "C" fn(context: *mut c_void, seen: unsafe extern "C" fn(*mut c_void, *const Object)),
     /// The table of the copy of the library that is this process's: this one, or that of a copy that was there first.
     pub home: unsafe extern "C" fn() -> *const Library,
-    /// Whether loaded objects can be found (glibc 2.35 or later). Prepares the library, if its constructor comes later
+    /// Whether loaded objects can be found. Prepares the library, if its constructor comes later
     /// than the caller's. Not for handlers.
     pub ready: unsafe extern "C" fn() -> bool,
     /// Walks the calling thread; never from inside another call of this function. Async-signal-safe; faults and loops

@@ -145,6 +145,42 @@ pub unsafe fn symbol(iterate: Iterate, name: &CStr) -> Option<Symbol> {
     unsafe { find(iterate, |object| object.dynamic().symbol(name)) }
 }
 
+/// The symbol of this name in the first object that defines it after the one that covers `own`, in the loader's order:
+/// what dlsym(3) finds for RTLD_NEXT. That function may be missing itself: before glibc 2.34 it is in libdl, which a
+/// program may not have.
+///
+/// # Safety
+/// As [`find`].
+pub unsafe fn next(iterate: Iterate, own: u64, name: &CStr) -> Option<Symbol> {
+    let mut passed = false;
+    let look = |object: &PhdrInfo| {
+        if passed {
+            // SAFETY: each object stays loaded while the loader's lock is held.
+            return unsafe { object.dynamic() }.symbol(name);
+        }
+        // SAFETY: as above.
+        passed = unsafe { object.covers(own) };
+        None
+    };
+    // SAFETY: passed on.
+    unsafe { find(iterate, look) }
+}
+
+/// The path of the object that covers an address, as the loader has it: NUL-terminated, empty for the program. It lives
+/// as long as the object. `None`: no object covers it.
+///
+/// # Safety
+/// As [`find`].
+pub unsafe fn path_of<'a>(iterate: Iterate, address: u64) -> Option<&'a CStr> {
+    // SAFETY: each object stays loaded while the loader's lock is held; null, or the loader's string.
+    let look = |object: &PhdrInfo| unsafe {
+        let name = || object.name.as_ref().map_or(c"", |name| CStr::from_ptr(core::ptr::from_ref(name).cast()));
+        object.covers(address).then(name)
+    };
+    // SAFETY: passed on.
+    unsafe { find(iterate, look) }
+}
+
 /// Whether the program itself defines functions of malloc(3), which libc and the loader then call.
 ///
 /// # Safety
@@ -375,6 +411,32 @@ mod tests {
         }
         // Of an old version only: programs that are linked today do not find it.
         assert_eq!(found(c"__malloc_initialize_hook"), None);
+    }
+
+    /// dlsym of RTLD_NEXT, called here, is the oracle: the test's program comes first in the loader's order.
+    #[test]
+    fn the_next_symbol_is_what_dlsym_finds_after_the_caller() {
+        const RTLD_NEXT: *mut c_void = usize::MAX as *mut c_void;
+        let own = found as *const () as u64;
+        for name in [c"malloc", c"pthread_create", c"dlopen", c"sigaction", c"no_such_function_of_ours"] {
+            // SAFETY: a NUL-terminated name; libc's function.
+            let (there, here) = unsafe { (dlsym(RTLD_NEXT, name.as_ptr()), next(dl_iterate_phdr, own, name)) };
+            assert_eq!(here.map_or(0, |symbol| symbol.address), there as u64, "{name:?}");
+        }
+        // After libc only the loader is left, which defines no such function.
+        // SAFETY: libc's function.
+        let after = unsafe { next(dl_iterate_phdr, found(c"qsort").expect("libc has it").address, c"qsort") };
+        assert_eq!(after, None);
+    }
+
+    #[test]
+    fn an_object_is_named_by_an_address_in_it() {
+        // SAFETY: libc's function; objects that stay.
+        let path_of = |address| unsafe { path_of(dl_iterate_phdr, address) };
+        assert_eq!(path_of(found as *const () as u64), Some(c""), "the program");
+        let libc = path_of(found(c"qsort").expect("libc has it").address).expect("an object");
+        assert!(libc.to_bytes().ends_with(b"/libc.so.6"), "{libc:?}");
+        assert_eq!(path_of(8), None);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! layout is accepted only if everything in it agrees with the lists of objects that hang on it.
 
 use crate::memory::Reader;
+use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 /// Link namespaces of a process (`DL_NNS`, sysdeps/generic/ldsodefs.h).
@@ -212,6 +213,34 @@ impl Loads {
         }
         let unloads = adds.checked_sub(present)?;
         (used <= NAMESPACES as u64 && adds >> 31 == 0).then_some(adds << 32 | unloads)
+    }
+
+    /// Hands out the `struct link_map` of each object, and whether it is the program's, until `each` breaks; the result
+    /// is whether that was all of them. What is read may change meanwhile: it counts if [`Loads::now`] is the same
+    /// before and after. Async-signal-safe.
+    pub fn each_object(
+        &self,
+        reader: &mut Reader<'_>,
+        mut each: impl FnMut(u64, bool, &mut Reader<'_>) -> ControlFlow<()>,
+    ) -> bool {
+        if self.adds.load(Ordering::Acquire).is_null() {
+            return false;
+        }
+        let (first, stride) = (self.namespaces.load(Ordering::Relaxed), self.stride.load(Ordering::Relaxed));
+        let mut left = OBJECTS;
+        for namespace in 0..NAMESPACES {
+            // SAFETY: in the range that `locate`'s caller guarantees.
+            let mut map = unsafe { &*first.add(namespace * stride) }.load(Ordering::Acquire);
+            let mut is_program = namespace == 0;
+            while map != 0 {
+                if map & 7 != 0 || left == 0 || each(map, is_program, reader).is_break() {
+                    return false;
+                }
+                let Some(next) = reader.word(map.wrapping_add(L_NEXT)) else { return false };
+                (map, is_program, left) = (next, false, left - 1);
+            }
+        }
+        true
     }
 
     /// Which load the object with this `struct link_map` is of: a number, not 0, that no other load of an object with

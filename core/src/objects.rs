@@ -1,15 +1,16 @@
 //! The loaded objects of the process, asked from the loader and confirmed while the loader's counters stand still;
 //! where these were not found, once a walk.
 //!
-//! glibc's `_dl_find_object` (2.35 and later, async-signal-safe, looked up with dlsym) reports the object under an
-//! address. An entry of the table stands for a place and a key: range, link map, unwind header, and build-id or a
-//! fingerprint of the headers. What follows from the key (facts, rule table) hangs on it. The key does not identify the
-//! contents: two files may share a build-id or all that the fingerprint covers. So what follows from the contents
-//! (rules by pc, what the recorder has received) hangs on the *load*, too ([`Loaded`]), which the loader numbers.
-//! Objects of the initial set never go away and are not read again.
+//! glibc's `_dl_find_object` (2.35 and later, async-signal-safe, looked up by name) reports the object under an
+//! address; before, the loader's own list does (`list`). An entry of the table stands for a place and a key: range,
+//! link map, unwind header, and build-id or a fingerprint of the headers. What follows from the key (facts, rule table)
+//! hangs on it. The key does not identify the contents: two files may share a build-id or all that the fingerprint
+//! covers. So what follows from the contents (rules by pc, what the recorder has received) hangs on the *load*, too
+//! ([`Loaded`]), which the loader numbers. Objects of the initial set never go away and are not read again.
 
 mod answer;
 mod code;
+mod list;
 mod object;
 mod recent;
 
@@ -24,6 +25,7 @@ pub use answer::{Answer, Settled, Source};
 pub use code::Code;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use list::List;
 pub use object::{same_object, BuildId, Loaded, Object, BUILD_ID_LIMIT, UNIQUE_BUILD_ID};
 use object::{sealed, MADE, NUMBER_BITS};
 use recent::Recent;
@@ -73,6 +75,8 @@ pub struct Objects {
     removable: [AtomicU32; CELLS],
     /// Objects by a page that was looked up in them: found again without asking the loader.
     recent: [Recent; RECENT],
+    /// Where `find` is null: the ranges of the loader's list.
+    list: List,
 }
 
 // SAFETY: a cell's object is written by the one that took it from FREE to BUSY, and read only after PUBLISHED.
@@ -110,6 +114,7 @@ impl Objects {
             removable_count: AtomicUsize::new(0),
             loads: Loads::new(),
             recent: [const { Recent::new() }; RECENT],
+            list: List::new(),
             cells: [const {
                 Cell {
                     state: AtomicU32::new(FREE),
@@ -145,9 +150,20 @@ impl Objects {
         }
     }
 
-    /// Whether objects can be found at all (glibc 2.35 or later).
+    /// For a loader without `_dl_find_object`: its list of objects is used, once its counters are located
+    /// ([`Objects::loads`]). False: the list is not as expected, and nothing can be found. Not for handlers.
+    pub fn use_list(&self, reader: &mut Reader<'_>) -> bool {
+        self.list.locate(&self.loads, reader)
+    }
+
+    /// Whether objects can be found at all.
     pub fn has_finder(&self) -> bool {
-        !self.find.load(Ordering::Acquire).is_null()
+        !self.find.load(Ordering::Acquire).is_null() || self.list.is_located()
+    }
+
+    /// In the child of a fork. Not for handlers.
+    pub fn after_fork(&self) {
+        self.list.after_fork();
     }
 
     /// The object under `pc`, confirmed in this walk: looked for among those that the walk has met, else asked from the
@@ -169,7 +185,7 @@ impl Objects {
         if let Some(loaded) = memo.objects.iter().flatten().find(covers) {
             return Lookup::Object(*loaded);
         }
-        let Some(found) = self.ask_loader(pc) else { return Lookup::Nothing };
+        let Some(found) = self.ask_loader(pc, reader) else { return Lookup::Nothing };
         let now = Some(memo.loads).filter(|loads| *loads != 0);
         let Some(loaded) = self.identify(&found, reader, false, now) else { return Lookup::Full };
         // Confirmed while the counters stood still: valid as long as they do.
@@ -193,7 +209,7 @@ impl Objects {
         if now.is_some_and(|now| confirmed(object, now) == Some(load)) {
             return true;
         }
-        self.ask_loader(object.start).is_some_and(|found| {
+        self.ask_loader(object.start, reader).is_some_and(|found| {
             object.is_at(&found) && (object.permanent || self.loads.load_of(found.link_map, now, reader) == Some(load))
         })
     }
@@ -220,13 +236,13 @@ impl Objects {
 
     /// The process addresses at which the object under `pc` is mapped; empty if there is none. Async-signal-safe.
     pub fn range(&self, pc: u64) -> Span {
-        self.ask_loader(pc).map_or(Span::EMPTY, |found| Span::new(found.map_start, found.map_end))
+        self.ask_loader(pc, &Reader::probed()).map_or(Span::EMPTY, |found| Span::new(found.map_start, found.map_end))
     }
 
     /// The object under `pc`, outside of the table: for a walk that met [`Lookup::Full`]. Its generation is its own, so
     /// nothing that was remembered of it is found again. Async-signal-safe.
     pub fn make(&self, pc: u64, reader: &mut Reader<'_>) -> Option<Object> {
-        let made = self.read_object(&self.ask_loader(pc)?, reader, false)?;
+        let made = self.read_object(&self.ask_loader(pc, reader)?, reader, false)?;
         Some(Object { number: MADE | self.next(), ..made })
     }
 
@@ -234,7 +250,7 @@ impl Objects {
     /// handlers.
     pub fn add(&self, pc: u64, permanent: bool, reader: &mut Reader<'_>) -> Option<&Object> {
         let now = self.loads.now();
-        let found = self.ask_loader(pc)?;
+        let found = self.ask_loader(pc, reader)?;
         Some(self.identify(&found, reader, permanent, now)?.object)
     }
 
@@ -270,7 +286,7 @@ impl Objects {
 
     /// Whether both addresses lie in one loaded object, by the loader's own lookup. Async-signal-safe.
     pub fn are_of_one(&self, a: u64, b: u64) -> bool {
-        let of = |address| self.ask_loader(address).map(|found| found.link_map);
+        let of = |address| self.ask_loader(address, &Reader::probed()).map(|found| found.link_map);
         of(a).is_some_and(|object| of(b) == Some(object))
     }
 
@@ -285,10 +301,12 @@ impl Objects {
         unsafe { syscall::call(nr::MADVISE, [first, bytes, MADV_POPULATE_WRITE, 0, 0, 0]) };
     }
 
-    fn ask_loader(&self, pc: u64) -> Option<DlFindObject> {
+    /// By memory as `reader` reads it, if it is read at all.
+    #[inline]
+    fn ask_loader(&self, pc: u64, reader: &Reader<'_>) -> Option<DlFindObject> {
         let find = self.find.load(Ordering::Acquire);
         if find.is_null() {
-            return None;
+            return self.search_list(pc, reader);
         }
         // SAFETY: `set_finder` stored a function of this very type.
         let find = unsafe { core::mem::transmute::<*mut c_void, DlFindObjectFn>(find) };
@@ -297,6 +315,12 @@ impl Objects {
         // SAFETY: `_dl_find_object` takes any pc, takes no lock and fills the structure.
         let r = unsafe { find(pc as *mut c_void, (&raw mut result).cast()) };
         (r == 0 && result.map_start <= pc && pc < result.map_end).then_some(result)
+    }
+
+    /// What the loader's list says is confirmed by its counters, so that its words need not be logged.
+    #[cold]
+    fn search_list(&self, pc: u64, reader: &Reader<'_>) -> Option<DlFindObject> {
+        self.list.find(pc, &self.loads, &mut reader.without_log())
     }
 
     /// A number that was not given before.

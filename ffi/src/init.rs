@@ -1,6 +1,7 @@
 //! What is found out once, when the object is loaded: in normal context, by the loader.
 
-use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
+use crate::libc_calls::{self, Keys};
+use core::ffi::{c_char, c_int, c_ulong, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
 use uunwind_core::loaded::{self, Callback, PhdrInfo};
 use uunwind_core::memory::{Mode, Reader};
@@ -63,9 +64,6 @@ extern "C" {
     fn uu_protected_register_atfork() -> *const c_void;
     fn getenv(name: *const c_char) -> *const c_char;
     fn getauxval(kind: c_ulong) -> c_ulong;
-    fn pthread_key_create(key: *mut c_uint, destructor: *mut c_void) -> c_int;
-    fn pthread_key_delete(key: c_uint) -> c_int;
-    fn pthread_setspecific(key: c_uint, value: *const c_void) -> c_int;
 }
 
 /// `__register_atfork(prepare, parent, child, dso)` of glibc (`posix/register-atfork.c`).
@@ -144,7 +142,7 @@ pub extern "C" fn init() {
         }
     }
     // SAFETY: normal context, libc's function. `_dl_find_object` exists from glibc 2.35 on, so it is asked for by name
-    // and never linked.
+    // and never linked; before, the loader's list is read.
     if let Some(find) = unsafe { loaded::symbol(dl_iterate_phdr, c"_dl_find_object") } {
         // SAFETY: that is the function's type (dlfcn.h).
         OBJECTS.set_finder(unsafe { core::mem::transmute::<usize, DlFindObjectFn>(find.address as usize) });
@@ -158,6 +156,9 @@ pub extern "C" fn init() {
         OBJECTS.set_program(image);
     }
     watch_loads();
+    if !OBJECTS.has_finder() {
+        OBJECTS.use_list(&mut Reader::probed());
+    }
     // SAFETY: a NUL-terminated name. Under the sampler, which sets this variable, it lists the initial objects
     // itself.
     if unsafe { getenv(c"UU_SESSION".as_ptr()) }.is_null() {
@@ -187,6 +188,7 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     SLOTS.after_fork();
+    OBJECTS.after_fork();
     uunwind_live::embedder::after_fork();
     crate::faults::after_fork();
     uunwind_crashes::threads::after_fork();
@@ -196,18 +198,21 @@ extern "C" fn in_child() {
 /// Finds where a TCB keeps the first block of thread-specific values (`struct pthread_key_data { seq, data }[32]`): two
 /// keys of our own get values, and the one place where both stand at the distance of their keys is it. 0 if none or
 /// several are found. The keys are given back.
+///
+/// Before glibc 2.34 a program may have no libpthread, and then has no such keys.
 fn locate_tsd() -> u64 {
+    let Some(Keys { create, delete, set }) = libc_calls::keys() else { return 0 };
     const LIMIT: u64 = 2048;
     const FIRST_BLOCK: u32 = 32;
     let values = [0x7575_0001_dead_0001u64, 0x7575_0002_beef_0002];
     let mut keys = [u32::MAX; 2];
     for (key, value) in keys.iter_mut().zip(values) {
         // SAFETY: a key of our own without a destructor.
-        if unsafe { pthread_key_create(key, core::ptr::null_mut()) } != 0 {
+        if unsafe { create(key, core::ptr::null_mut()) } != 0 {
             *key = u32::MAX;
         } else if *key < FIRST_BLOCK {
             // SAFETY: a value that is never dereferenced. For a later block, glibc would allocate.
-            unsafe { pthread_setspecific(*key, value as *const c_void) };
+            unsafe { set(*key, value as *const c_void) };
         }
     }
     let mut found = 0;
@@ -236,9 +241,9 @@ fn locate_tsd() -> u64 {
             // SAFETY: created above.
             unsafe {
                 if key < FIRST_BLOCK {
-                    pthread_setspecific(key, core::ptr::null());
+                    set(key, core::ptr::null());
                 }
-                pthread_key_delete(key);
+                delete(key);
             }
         }
     }

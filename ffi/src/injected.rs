@@ -14,20 +14,23 @@ use uunwind_live::state::{OBJECTS, SLOTS, TSD_OFFSET};
 static LIBRARY: Library =
     Library { add_initial_objects, home, sample, frames_registered, frames_deregistered, ..TABLE };
 
-/// Prepares walks. `find`: the loader's `_dl_find_object`. `program`: the extent of the program's image. `tsd_offset`:
-/// where a thread keeps its first block of specific values, from its thread pointer on; 0: not known. `loader`: the
-/// loader's `_rtld_global`; empty: not known.
+/// Prepares walks. `find`: the loader's `_dl_find_object`; `None`: it has none (before glibc 2.35). `program`: the
+/// extent of the program's image. `tsd_offset`: where a thread keeps its first block of specific values, from its
+/// thread pointer on; 0: not known. `loader`: the loader's `_rtld_global`; empty: not known.
 ///
 /// # Safety
 /// `find` must be that function, and `loader` that object. On a thread of glibc's.
-pub unsafe fn prepare(find: DlFindObjectFn, program: Span, tsd_offset: u64, loader: Span) -> &'static Library {
-    OBJECTS.set_finder(find);
+pub unsafe fn prepare(find: Option<DlFindObjectFn>, program: Span, tsd_offset: u64, loader: Span) -> &'static Library {
+    find.into_iter().for_each(|find| OBJECTS.set_finder(find));
     OBJECTS.set_program(program);
     // The loader may not be asked: its locks may be held. Without its counters, each walk asks it for each object.
     if !loader.is_empty() && loader.start & 7 == 0 {
         let (data, len) = (loader.start as *const u64, (loader.end - loader.start) as usize);
         // SAFETY: the loader's data, which stays.
         unsafe { OBJECTS.loads().locate(data, len, None, &mut Reader::new(Mode::Probed)) };
+    }
+    if find.is_none() {
+        OBJECTS.use_list(&mut Reader::probed());
     }
     SLOTS.prepare_for_one_process();
     TSD_OFFSET.store(tsd_offset, Ordering::Release);

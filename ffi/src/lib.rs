@@ -65,6 +65,7 @@ mod home;
 mod init;
 mod initial;
 pub mod injected;
+mod libc_calls;
 mod library;
 mod own_faults;
 mod plugin_call;

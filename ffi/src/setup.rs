@@ -2,27 +2,16 @@
 //! another object, which is linked with std and reads files; it is opened here, on demand, from the folder `uu` beside
 //! this one.
 
+use crate::libc_calls;
 use crate::library::uu_private_library_0;
-use core::ffi::{c_char, c_int, c_void, CStr};
+use core::ffi::{c_int, c_void, CStr};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use uunwind_core::errno::{Errno, EINVAL, ENAMETOOLONG, ENOENT};
 use uunwind_core::library::{Library, BY_ITSELF};
 use uunwind_core::syscall;
 use uunwind_live::state::SHORT_RULES;
 
-/// `Dl_info` (dlfcn.h).
-#[repr(C)]
-struct DlInfo {
-    name: *const c_char,
-    base: *mut c_void,
-    symbol: *const c_char,
-    address: *mut c_void,
-}
-
 extern "C" {
-    fn dladdr(address: *const c_void, info: *mut DlInfo) -> c_int;
-    fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
-    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     fn __errno_location() -> *mut c_int;
 }
 
@@ -101,14 +90,9 @@ pub fn entry(known: &AtomicPtr<c_void>, symbol: &CStr) -> Result<*mut c_void, Er
     beside(&mut path)?;
     const RTLD_NOW: c_int = 2;
     const RTLD_NODELETE: c_int = 0x1000;
-    // SAFETY: a NUL-terminated path; what is found stays.
-    let found = unsafe {
-        let handle = dlopen(path.as_ptr().cast(), RTLD_NOW | RTLD_NODELETE);
-        if handle.is_null() {
-            return Err(ENOENT);
-        }
-        dlsym(handle, symbol.as_ptr())
-    };
+    let path = CStr::from_bytes_until_nul(&path).map_err(|_| ENAMETOOLONG)?;
+    // SAFETY: not a handler; an object of ours, which stays.
+    let found = unsafe { libc_calls::function(path, RTLD_NOW | RTLD_NODELETE, symbol) };
     if found.is_null() {
         return Err(ENOENT);
     }
@@ -118,18 +102,7 @@ pub fn entry(known: &AtomicPtr<c_void>, symbol: &CStr) -> Result<*mut c_void, Er
 
 /// The path of [`FILE`], from the folder of this object.
 fn beside(path: &mut [u8; 4096]) -> Result<(), Errno> {
-    let mut info = DlInfo {
-        name: core::ptr::null(),
-        base: core::ptr::null_mut(),
-        symbol: core::ptr::null(),
-        address: core::ptr::null_mut(),
-    };
-    // SAFETY: an address of this object, and a place for the answer.
-    if unsafe { dladdr((&raw const uu_private_library_0).cast(), &raw mut info) } == 0 || info.name.is_null() {
-        return Err(ENOENT);
-    }
-    // SAFETY: the loader's string.
-    let own = unsafe { CStr::from_ptr(info.name) }.to_bytes();
+    let own = libc_calls::own_path((&raw const uu_private_library_0).cast()).ok_or(ENOENT)?.to_bytes();
     let folder = own.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
     let bytes = own.iter().take(folder).chain(FILE.to_bytes_with_nul());
     if bytes.clone().count() > path.len() {

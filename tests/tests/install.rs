@@ -98,6 +98,7 @@ fn packages_are_small_and_whole() {
         "share/doc/uunwind/LICENSE-MIT",
         "share/doc/uunwind/LICENSE-APACHE",
         "share/doc/uunwind/THIRD-PARTY.txt.gz",
+        "share/doc/uunwind/uunwind.cdx.json",
     ] {
         assert!(have.contains(wanted), "the tarball has no {wanted}: {have:?}");
     }
@@ -144,6 +145,27 @@ fn licences_of_all_crates_are_inside() {
         assert!(third.contains(words), "{words}");
     }
     assert!(!third.contains("uunwind-tests"), "what only tests need is not shipped");
+    let list = std::fs::read_to_string(extracted().join("share/doc/uunwind/uunwind.cdx.json")).expect("the list");
+    let list: serde_json::Value = serde_json::from_str(&list).expect("JSON");
+    let components = list["components"].as_array().expect("components");
+    for component in components {
+        let line = format!(
+            "{} {}: ",
+            component["name"].as_str().expect("a name"),
+            component["version"].as_str().expect("one")
+        );
+        assert!(third.lines().any(|of| of.starts_with(&line)), "{line}");
+        assert_eq!(component["hashes"][0]["content"].as_str().map(str::len), Some(64), "{line}");
+    }
+    let named = third.lines().take_while(|line| !line.starts_with("----")).filter(|line| line.contains(", http"));
+    assert_eq!(components.len(), named.count(), "each crate once");
+}
+
+#[test]
+fn checksums_are_those_of_the_packages() {
+    let said =
+        tool("sh", &["-c", &format!("cd {} && sha256sum -c SHA256SUMS", text(packages()))], &paths::scratch("sums"));
+    assert!(said.lines().count() >= 2 && said.lines().all(|line| line.ends_with(": OK")), "{said}");
 }
 
 /// The oldest glibc that README.md names.
@@ -185,9 +207,8 @@ fn no_object_needs_a_newer_glibc_than_is_stated() {
         assert!(!shown.contains(".debug_info"), "{name} has debug information");
     }
     assert!(objects >= 7, "{objects} objects");
-    // The reading itself: what is linked today names versions of 2.34, where libpthread and libdl became part of libc.
+    // The reading itself: memcpy is of 2.14.
     assert!(newest >= (2, 14), "{newest:?}");
-    // Tools must see the true limit, which symbols do not show: `_dl_find_object`, looked up at run time.
     let tag = format!("manylinux_{}_{}_x86_64.whl", limit.0, limit.1);
     assert!(package(&tag).is_some(), "no wheel is called {tag}");
 }

@@ -44,7 +44,7 @@ unsafe extern "C" fn lua(host: u32) -> *const uunwind_core::plugin::Plugin {
 pub unsafe extern "C" fn uu_injected_begin(control: *mut Control) {
     // SAFETY: as the caller says.
     unsafe {
-        let find = core::mem::transmute::<usize, DlFindObjectFn>((*control).find_object as usize);
+        let find = core::mem::transmute::<usize, Option<DlFindObjectFn>>((*control).find_object as usize);
         let program = Span::sized((*control).program.start, (*control).program.len);
         let loader = Span::sized((*control).loader.start, (*control).loader.len);
         let library = prepare(find, program, (*control).tsd_offset, loader);

@@ -3,6 +3,7 @@
 //! [async-signal-safe](https://man7.org/linux/man-pages/man7/signal-safety.7.html). It is looked up when the recording
 //! begins, because lazy binding inside a handler would enter the dynamic loader.
 
+use crate::real::of_loaded;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use uunwind_core::memory::guarded;
@@ -14,9 +15,9 @@ static CLOCK_GETTIME: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Looks the function up. Not for handlers.
 pub fn locate() {
-    // SAFETY: a NUL-terminated name.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"clock_gettime".as_ptr()) };
-    CLOCK_GETTIME.store(found, Ordering::Release);
+    // SAFETY: the loader's structure, during its iteration.
+    let found = of_loaded(|object| unsafe { object.dynamic().symbol(c"clock_gettime") });
+    CLOCK_GETTIME.store(found.map_or(0, |symbol| symbol.address) as *mut c_void, Ordering::Release);
 }
 
 /// CLOCK_MONOTONIC in ns.

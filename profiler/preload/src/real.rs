@@ -1,13 +1,15 @@
-//! The real functions that our interposers call, found by
-//! [`dlsym(RTLD_NEXT)`](https://man7.org/linux/man-pages/man3/dlsym.3.html) on first use: an interposer may be called
-//! before our own constructor, for example by a library's constructor that starts a thread.
+//! The real functions that our interposers call, found among the loaded objects on first use, as
+//! [`dlsym(RTLD_NEXT)`](https://man7.org/linux/man-pages/man3/dlsym.3.html) finds them: an interposer may be called
+//! before our own constructor, for example by a library's constructor that starts a thread. dlsym itself is missing
+//! where glibc is older than 2.34 and the program has no libdl.
 
 use crate::allocator;
-use core::ffi::{c_char, c_int, c_void, CStr};
+use core::ffi::{c_int, c_uint, c_void, CStr};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use uunwind_core::loaded::PhdrInfo;
 #[cfg(not(feature = "no-libc"))]
-use uunwind_core::loaded::{self, Callback};
+use uunwind_core::loaded::{self, Callback, Symbol};
+use uunwind_core::opening::Opening;
 
 /// A function of the next object in the search order.
 pub struct Real {
@@ -27,14 +29,36 @@ impl Real {
         if !found.is_null() {
             return found;
         }
-        // Where there is no libc, nothing that an interposer reaches is ever called.
-        #[cfg(feature = "no-libc")]
-        let found = core::ptr::null_mut();
-        // SAFETY: a valid handle and a NUL-terminated name.
-        #[cfg(not(feature = "no-libc"))]
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let found = address_of_next(self.name);
         self.found.store(found, Ordering::Relaxed);
         found
+    }
+}
+
+/// The symbol of this name after this object.
+#[cfg(not(feature = "no-libc"))]
+fn next(name: &CStr) -> Option<Symbol> {
+    // SAFETY: not a handler; libc's function.
+    unsafe { loaded::next(dl_iterate_phdr, core::ptr::from_ref(&DLOPEN) as u64, name) }
+}
+
+/// The address of the symbol of this name after this object; null: there is none. Not for handlers.
+pub fn address_of_next(name: &CStr) -> *mut c_void {
+    // Where there is no libc, nothing that an interposer reaches is ever called.
+    #[cfg(feature = "no-libc")]
+    return Some(name).map_or(core::ptr::null_mut(), |_| core::ptr::null_mut());
+    #[cfg(not(feature = "no-libc"))]
+    return next(name).map_or(core::ptr::null_mut(), |symbol| symbol.address as *mut c_void);
+}
+
+/// libc's functions that open objects. They allocate.
+pub fn opening() -> Option<Opening> {
+    #[cfg(feature = "no-libc")]
+    return None;
+    // SAFETY: functions of libc.
+    #[cfg(not(feature = "no-libc"))]
+    unsafe {
+        Opening::find(next)
     }
 }
 
@@ -61,6 +85,17 @@ pub fn of_loaded<T>(look: impl FnMut(&PhdrInfo) -> Option<T>) -> Option<T> {
     }
 }
 
+/// The path of the object that covers an address, which must stay: empty for the program. Not for handlers.
+pub fn path_of<'a>(address: u64) -> Option<&'a CStr> {
+    #[cfg(feature = "no-libc")]
+    return Some(address).and(None);
+    // SAFETY: in normal context, libc's function.
+    #[cfg(not(feature = "no-libc"))]
+    unsafe {
+        loaded::path_of(dl_iterate_phdr, address)
+    }
+}
+
 /// A symbol of a loaded object of this path.
 pub fn symbol_of_loaded(path: &[u8], name: &CStr) -> Option<*mut c_void> {
     // SAFETY: the loader's structure, during its iteration.
@@ -79,19 +114,18 @@ fn open(path: &[u8], name: &CStr) -> Option<*mut c_void> {
     for (to, from) in copy.iter_mut().zip(path) {
         *to = *from;
     }
-    if path.is_empty() || path.len() >= copy.len() || !allocator::is_usable() || DLOPEN.get().is_null() {
+    if path.is_empty() || path.len() >= copy.len() || !allocator::is_usable() {
         return None;
     }
-    // SAFETY: libc's dlopen, a NUL-terminated path; RTLD_NODELETE, so that the symbol stays valid.
+    let (opening, path) = (opening()?, CStr::from_bytes_until_nul(&copy).ok()?);
+    // SAFETY: not a handler, and the allocator may be called; RTLD_NODELETE, so that the symbol stays valid.
     unsafe {
-        type Open = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
-        let open = core::mem::transmute::<*mut c_void, Open>(DLOPEN.get());
-        let handle = open(copy.as_ptr().cast::<c_char>(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE);
+        let handle = opening.open(path, libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE);
         if handle.is_null() {
-            libc::dlerror();
+            opening.forget_error();
             return None;
         }
-        let found = libc::dlsym(handle, name.as_ptr());
+        let found = opening.symbol(handle, name);
         (!found.is_null()).then_some(found)
     }
 }
@@ -146,3 +180,8 @@ real!(
     libc::EAGAIN
 );
 real!(thrd_create, c"thrd_create", fn(thread: *mut c_void, start: Start, arg: *mut c_void) -> c_int, 2);
+/// Destructor of a key of threads.
+pub type AtEnd = unsafe extern "C" fn(*mut c_void);
+real!(pthread_key_create, c"pthread_key_create", fn(key: *mut c_uint, end: Option<AtEnd>) -> c_int, libc::EAGAIN);
+real!(pthread_key_delete, c"pthread_key_delete", fn(key: c_uint) -> c_int, libc::EINVAL);
+real!(pthread_setspecific, c"pthread_setspecific", fn(key: c_uint, value: *const c_void) -> c_int, libc::EINVAL);

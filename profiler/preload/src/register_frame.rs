@@ -12,11 +12,12 @@
 //! `__unw_add_dynamic_fde` and related functions are not interposed: JITs look up such a name to find out whose
 //! unwinder they run with, and would find ours.
 
-use crate::real::of_loaded;
+use crate::real::{self, of_loaded};
 use crate::{allocator, process};
-use core::ffi::{c_char, c_void, CStr};
+use core::ffi::{c_void, CStr};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use uunwind_core::loaded::PhdrInfo;
+use uunwind_core::opening::Opening;
 
 const LIST: u64 = 0;
 const ONE: u64 = 1;
@@ -190,59 +191,42 @@ impl Found {
     }
 }
 
-/// The loader's description of the object that covers an address
-/// ([dladdr](https://man7.org/linux/man-pages/man3/dladdr.3.html)).
-fn info_of(address: u64) -> Option<libc::Dl_info> {
-    // SAFETY: all-zero is a valid Dl_info, which dladdr fills.
-    unsafe {
-        let mut info: libc::Dl_info = core::mem::zeroed();
-        (libc::dladdr(address as *const c_void, &raw mut info) != 0).then_some(info)
-    }
+/// Load address of the object that covers an address: of its first segment; 0 if none does.
+fn base_of(address: u64) -> u64 {
+    // SAFETY: the loader's structure, during its iteration.
+    let look = |object: &PhdrInfo| unsafe { object.covers(address).then(|| object.segments().next()) };
+    of_loaded(look).flatten().map_or(0, |segment| segment.start)
 }
 
-/// The path of the object that covers an address.
-fn object_of(address: u64) -> Option<*const c_char> {
-    info_of(address).map(|info| info.dli_fname).filter(|path| !path.is_null())
-}
-
-/// Load address of the object that covers an address; null if none does.
-fn base_of(address: u64) -> *mut c_void {
-    info_of(address).map_or(core::ptr::null_mut(), |info| info.dli_fbase)
-}
-
-/// A handle of an object that is loaded already. It is pinned in memory, because addresses found in it are cached.
+/// A handle of the object that covers an address. It is pinned in memory, because addresses found in it are cached.
 /// Null, and not pinned, where nothing may allocate: what is loaded then, before `main`, the program began with.
-fn open(path: *const c_char) -> *mut c_void {
-    if !allocator::is_usable() {
-        return core::ptr::null_mut();
-    }
-    // SAFETY: a NUL-terminated string that belongs to the loader.
-    unsafe { libc::dlopen(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE) }
+fn open(opening: &Opening, address: u64) -> *mut c_void {
+    let Some(path) = real::path_of(address).filter(|_| allocator::is_usable()) else { return core::ptr::null_mut() };
+    // SAFETY: the loader's string, of an object that runs; the allocator may be called.
+    unsafe { opening.open(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE) }
 }
 
 fn find(name: &CStr, caller: u64) -> Option<*mut c_void> {
-    // For a function that nobody defines, dlsym would allocate a message.
+    // What nobody defines is not asked for: dlsym would allocate a message.
     // SAFETY: the loader's structure, during its iteration.
     of_loaded(|object| unsafe { (!object.covers(find as *const () as u64)).then(|| object.dynamic().symbol(name))? })?;
-    // SAFETY: a valid handle and a NUL-terminated name.
-    let next = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    let opening = real::opening()?;
+    // SAFETY: not a handler.
+    let next = unsafe { opening.next(name) }.unwrap_or_else(|| real::address_of_next(name));
     if !next.is_null() {
         return Some(next);
     }
-    let handle = open(object_of(caller)?);
-    // SAFETY: as above. The search covers the caller's object and its dependencies only, so it does not find our
-    // interposer.
-    let found = (!handle.is_null()).then(|| unsafe { libc::dlsym(handle, name.as_ptr()) });
+    let handle = open(&opening, caller);
+    // SAFETY: the search covers the caller's object and its dependencies only, so it does not find our interposer.
+    let found = (!handle.is_null()).then(|| unsafe { opening.symbol(handle, name) });
     // SAFETY: clears the message of a failure above, which the program must not see.
-    unsafe { libc::dlerror() };
+    unsafe { opening.forget_error() };
     found.filter(|found| !found.is_null())
 }
 
 /// Whether a function is LLVM libunwind's: its object also exports LLVM's own interface.
 fn is_llvm(function: *mut c_void) -> bool {
-    if let Some(path) = object_of(function as u64) {
-        open(path);
-    }
+    real::opening().map(|opening| open(&opening, function as u64));
     // SAFETY: the loader's structure, during its iteration.
     let look = |object: &PhdrInfo| unsafe {
         object.covers(function as u64).then(|| object.dynamic().symbol(c"__unw_add_dynamic_fde").is_some())

@@ -32,12 +32,17 @@ pub fn believes_masked() -> bool {
     slots::own().is_some_and(|slot| slot.masked.load(Ordering::Relaxed) != 0)
 }
 
-/// Creates the key for the end of threads. Not for handlers.
+/// Creates the key for the end of threads, unless there is one. Before glibc 2.34, a program that begins without
+/// libpthread has no keys before it has loaded that. Not for handlers.
 pub fn create_end_key() {
     let mut key = 0;
     // SAFETY: an ordinary key with a destructor that lives as long as the process.
-    if unsafe { libc::pthread_key_create(&raw mut key, Some(end)) } == 0 {
-        END_KEY.store(key + 1, Ordering::Release);
+    if END_KEY.load(Ordering::Acquire) != 0 || unsafe { real::pthread_key_create(&raw mut key, Some(end)) } != 0 {
+        return;
+    }
+    if END_KEY.compare_exchange(0, key + 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        // SAFETY: created above, and no thread has a value; another thread's is used.
+        unsafe { real::pthread_key_delete(key) };
     }
 }
 
@@ -63,7 +68,7 @@ pub fn begin(process: &'static Process, masked: bool, first: impl FnOnce(*mut Th
     // For a key above those of the first block, glibc allocates. Without it, the recorder sees the thread's end.
     if key != 0 && (key <= FIRST_KEYS || allocator::is_usable()) {
         // SAFETY: our own key.
-        unsafe { libc::pthread_setspecific(key - 1, core::ptr::from_ref(slot).cast()) };
+        unsafe { real::pthread_setspecific(key - 1, core::ptr::from_ref(slot).cast()) };
     }
     if tid == process::pid() {
         // SAFETY: the thread's own block, and the timer is not armed.
@@ -292,6 +297,9 @@ unsafe extern "C" fn taken(slot: *const StartSlot) -> Taken {
 fn create(start: Start, argument: *mut c_void, create: impl FnOnce(Start, *mut c_void) -> c_int) -> c_int {
     let recording = process::process().is_some() && process::block().is_some() && process::is_own();
     allocator::is_called();
+    if recording {
+        create_end_key();
+    }
     plugins::open_missed();
     let mut slots = starts().iter().enumerate().filter(|_| recording);
     let slot = slots.find(|(index, s)| {

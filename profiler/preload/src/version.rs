@@ -1,8 +1,9 @@
 //! Detects a recorder of another version than this object: nothing is recorded, and a message says so. Called by the
 //! constructor.
 
+use crate::real;
 use crate::session::decimal;
-use core::ffi::{c_void, CStr};
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
 use uunwind_ring::layout::{FIRST_PAGE, OTHER_VERSION_OFFSET, SESSION_MAGIC, SESSION_VERSION};
 
@@ -48,13 +49,5 @@ fn say(recorder: u32) {
 
 /// Path of this object, as it was preloaded.
 fn own_path() -> &'static [u8] {
-    // SAFETY: all-zero is a valid structure, and dladdr fills it; the name is NUL-terminated and lives as long as the
-    // object.
-    unsafe {
-        let mut info: libc::Dl_info = core::mem::zeroed();
-        if libc::dladdr(own_path as *const c_void, &raw mut info) == 0 || info.dli_fname.is_null() {
-            return b"libuunwind-preload.so";
-        }
-        CStr::from_ptr(info.dli_fname).to_bytes()
-    }
+    real::path_of(own_path as *const () as u64).map_or(b"libuunwind-preload.so", CStr::to_bytes)
 }

@@ -103,7 +103,7 @@ pub struct Control {
     pub session: u64,
     /// See `session`.
     pub facts: u64,
-    /// Address of the loader's `_dl_find_object`.
+    /// Address of the loader's `_dl_find_object`; 0: it has none.
     pub find_object: u64,
     /// The loader's `_rtld_global`; empty: not known.
     pub loader: Region,

@@ -5,6 +5,7 @@ use core::ffi::{c_char, c_int, c_void, CStr};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use uunwind_core::library::{Library, BUILD, LIBRARY_SYMBOL};
 use uunwind_core::loaded::{self, Callback, PhdrInfo};
+use uunwind_core::opening::Opening;
 
 /// UU_CRASH_JSON of `uu.h`.
 const JSON: u32 = 1;
@@ -114,7 +115,7 @@ fn symbol(name: &CStr) -> Option<*mut c_void> {
 
 extern "C" {
     /// [dl_iterate_phdr(3)](https://man7.org/linux/man-pages/man3/dl_iterate_phdr.3.html).
-    fn dl_iterate_phdr(callback: Callback, data: *mut c_void) -> c_int;
+    pub fn dl_iterate_phdr(callback: Callback, data: *mut c_void) -> c_int;
 }
 
 /// Opens `../libuunwind.so.0`, seen from this object, where somebody has preloaded this object alone.
@@ -123,14 +124,10 @@ fn open() -> Option<*mut c_void> {
         return None;
     }
     let mut real = [0u8; libc::PATH_MAX as usize];
-    // SAFETY: a structure for dladdr to fill, an address of this object, room for a path. It may be loaded through a
-    // link.
+    // SAFETY: normal context, libc's functions; room for a path. It may be loaded through a link.
     unsafe {
-        let mut info: libc::Dl_info = core::mem::zeroed();
-        if libc::dladdr(open as *const c_void, &raw mut info) == 0
-            || info.dli_fname.is_null()
-            || libc::realpath(info.dli_fname, real.as_mut_ptr().cast()).is_null()
-        {
+        let own = loaded::path_of(dl_iterate_phdr, open as *const () as u64)?;
+        if libc::realpath(own.as_ptr(), real.as_mut_ptr().cast()).is_null() {
             return None;
         }
     }
@@ -144,8 +141,12 @@ fn open() -> Option<*mut c_void> {
     for (to, from) in path.iter_mut().zip(parts) {
         *to = *from;
     }
-    // SAFETY: a path that ends with a NUL.
-    let library = unsafe { libc::dlopen(path.as_ptr().cast(), libc::RTLD_NOW | libc::RTLD_NODELETE) };
+    let path = CStr::from_bytes_until_nul(&path).ok()?;
+    // SAFETY: normal context, libc's functions; the program's allocator is ready.
+    let library = unsafe {
+        let opening = Opening::find(|name| loaded::symbol(dl_iterate_phdr, name))?;
+        opening.open(path, libc::RTLD_NOW | libc::RTLD_NODELETE)
+    };
     (!library.is_null()).then_some(library)
 }
 

@@ -2,8 +2,10 @@
 //! a trampoline that asks the library for a stack and *jumps* to the program's function, so that no frame of ours
 //! stays.
 
+use crate::start::dl_iterate_phdr;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use uunwind_core::loaded;
 
 /// Start function of a thread.
 type Start = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
@@ -115,8 +117,9 @@ fn next(found: &AtomicPtr<c_void>, name: &core::ffi::CStr) -> *mut c_void {
     if !cached.is_null() {
         return cached;
     }
-    // SAFETY: a valid handle and a name.
-    let now = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    // SAFETY: not a handler; libc's function.
+    let next = unsafe { loaded::next(dl_iterate_phdr, next as *const () as u64, name) };
+    let now = next.map_or(0, |symbol| symbol.address) as *mut c_void;
     found.store(now, Ordering::Relaxed);
     now
 }

@@ -105,7 +105,7 @@ impl Code {
 pub struct Place {
     /// Its own code.
     pub code: Code,
-    /// Address of the loader's `_dl_find_object`.
+    /// Address of the loader's `_dl_find_object`; 0: it has none (before glibc 2.35).
     pub find_object: u64,
     /// Its `_rtld_global`; empty: not found.
     pub loader: Region,
@@ -144,7 +144,9 @@ impl Place {
             return never("it is a program of OCaml 5, whose functions have no stack for a signal's frame");
         }
         let Some((find_object, loader)) = loader(pid, &mappings) else {
-            return never("it has no loader of glibc 2.35 or later, which finds a sampler's objects (static programs and musl have none)");
+            return never(
+                "it has no loader of glibc's, which finds a sampler's objects (static programs and musl have none)",
+            );
         };
         let (memory, begun) = (Memory::of(pid), Instant::now());
         while !is_started(&memory, &mappings, &program.0, program.1.start) {
@@ -293,7 +295,8 @@ pub fn file_of(pid: u32, mapping: &Mapping) -> Option<Image> {
         .or_else(|| Image::open(&uunwind_remote::objects::in_root(pid, &mapping.name)).ok().filter(same))
 }
 
-/// Address of glibc's `_dl_find_object`, and its loader's `_rtld_global`. They may lie in different files.
+/// Address of glibc's `_dl_find_object`, and its loader's `_rtld_global`. They may lie in different files. Before 2.35
+/// there is no such function, and the loader's list is read, which needs its data.
 fn loader(pid: u32, mappings: &[Mapping]) -> Option<(u64, Region)> {
     /// Largest size of the latter: it has 4 KiB.
     const DATA: u64 = 64 * 1024;
@@ -315,7 +318,7 @@ fn loader(pid: u32, mappings: &[Mapping]) -> Option<(u64, Region)> {
             data = Region { start: bias.wrapping_add(symbol.address), len: symbol.size };
         }
     }
-    Some((find?, data))
+    (find.is_some() || data.len != 0).then_some((find.unwrap_or(0), data))
 }
 
 /// The program's file, and its extent in memory.

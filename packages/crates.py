@@ -1,0 +1,24 @@
+"""The crates that are compiled into what is shipped: as `cargo metadata` has them, without builds' and tests'."""
+
+import json
+import subprocess
+
+
+def reached(names):
+    """Of these packages of the project and all that they need: their metadata, by name and version."""
+    command = ["cargo", "metadata", "--locked", "--format-version", "1"]
+    command += ["--filter-platform", "x86_64-unknown-linux-gnu"]
+    metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    packages = {package["id"]: package for package in metadata["packages"]}
+    needs = {
+        node["id"]: [d["pkg"] for d in node["deps"] if any(kind["kind"] is None for kind in d["dep_kinds"])]
+        for node in metadata["resolve"]["nodes"]
+    }
+    found = set()
+    todo = [package["id"] for package in metadata["packages"] if package["name"] in names]
+    while todo:
+        one = todo.pop()
+        if one not in found:
+            found.add(one)
+            todo.extend(needs[one])
+    return sorted((packages[one] for one in found), key=lambda package: (package["name"], package["version"]))
