@@ -31,7 +31,7 @@ pub enum Value {
     Unknown(u64),
     /// CFA plus bytes.
     Cfa(i64),
-    /// The stack pointer after it was aligned (by the instruction at [`State::aligned_at`]), plus bytes.
+    /// The stack pointer after it was aligned (by the instruction that did so last), plus bytes.
     Aligned(i64),
     /// A place in the function's own stack, made of the stack pointer by subtraction of a number that is not known.
     Stack,
