@@ -69,7 +69,9 @@ fn make_of(binary: &Binary, version: u8, with_code: bool) -> Result<Made, Refusa
         piece.rule = Err("not in the text of the file");
     }
     let (text_bytes, by_eh_frame) = coverage(&view.text, &[&source.pieces]);
-    let by_code = if with_code { from_code::read(binary, &source.pieces) } else { Vec::new() };
+    let mut by_code = if with_code { from_code::read(binary, &source.pieces) } else { Vec::new() };
+    // Sections of a damaged file may lie anywhere.
+    by_code.retain(|piece| text.start <= piece.start && piece.end <= text.end);
     let code_bytes = coverage(&view.text, &[&by_code]).1;
     source.pieces.extend(by_code);
     untangle(&mut source.pieces);
