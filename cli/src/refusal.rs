@@ -72,7 +72,6 @@ fn missing(command: &str, argument: &str) -> &'static str {
         ("uu snapshot", _) => "no process given: it takes that of the uu that records",
         ("uu diff", _) => "two recordings are compared: BEFORE and AFTER",
         ("uu dump", _) => "no process (-p PID) or core file given",
-        ("uu doctor", _) => "no file or process given",
         ("uu completions", _) => "no shell given: bash, zsh or fish",
         _ => "no file given",
     }

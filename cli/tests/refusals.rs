@@ -152,7 +152,6 @@ fn wrong_options_are_explained() {
         (&["sframe", "make", "x"], "no output given (-o OUT). See `uu sframe make --help`"),
         (&["sframe", "dump"], "no file given"),
         (&["doctor", "a", "b"], "unexpected argument \"b\""),
-        (&["doctor"], "no file or process given"),
         (&["completions", "fihs"], "<SHELL> \"fihs\": it takes one of bash, zsh, fish; did you mean 'fish'?"),
         (&["man", "wat"], "there is no command \"wat\""),
     ] {
