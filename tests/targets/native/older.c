@@ -110,14 +110,14 @@ static int capture_here(const char *path) {
 
 static long *volatile nowhere = (long *)8;
 
-__attribute__((noinline, noclone)) static long third(volatile long *place) {
+__attribute__((noinline, noclone)) long third(volatile long *place) {
     *place = 1;
     return 3;
 }
-__attribute__((noinline, noclone)) static long second(long *place) {
+__attribute__((noinline, noclone)) long second(long *place) {
     return third(place) + 2;
 }
-__attribute__((noinline, noclone)) static long first(long *place) {
+__attribute__((noinline, noclone)) long first(long *place) {
     return second(place) + 1;
 }
 
