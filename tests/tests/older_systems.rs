@@ -165,7 +165,8 @@ fn threads_and_objects_that_come_and_go_are_recorded() {
         system.compile();
         let said = system.run("/opt/uu/bin/uu record -r 500 -o a.uu -- ./older work 1").expect_code(0);
         assert!(said.stdout == "done\n", "{}", said.text());
-        complete(&said);
+        // Samples in an object that has just come may not be described yet; none is wrong.
+        assert!(said.stderr.contains(", 0 failed"), "{}", said.text());
         let lines = system.folded("a.uu", "");
         assert!(lines.iter().any(|line| in_order(line, &["thread;thread_work;turn"])), "{lines:#?}");
         assert!(lines.iter().any(|line| in_order(line, &["main;work", "passing;turn"])), "{lines:#?}");
