@@ -32,6 +32,9 @@ end
 print(outer() and 'done')
 ";
 
+/// Debian's names of the systems that `ci/systems` unpacks.
+const SYSTEMS: &[&str] = &["bullseye"];
+
 /// The root of a system, and a folder of this run in it.
 struct System {
     name: String,
@@ -48,11 +51,11 @@ impl System {
             return Vec::new();
         }
         let mut found = Vec::new();
-        for name in ["bullseye"] {
+        for name in SYSTEMS {
             let root = paths::target().join("systems").join(name);
             if root.join("lib").is_dir() {
                 let scratch = paths::scratch("older");
-                found.push(System { name: name.to_owned(), root, scratch });
+                found.push(System { name: (*name).to_owned(), root, scratch });
             } else {
                 skips::skipped(&format!("{what}, on {name}"), "its root is not here: ci/systems roots makes it");
             }

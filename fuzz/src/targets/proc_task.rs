@@ -13,7 +13,7 @@ pub fn run(data: &[u8]) -> bool {
     if kind % 2 == 1 {
         let status = Status::parse(bytes);
         for signal in [1, 9, 32, 64] {
-            std::hint::black_box((status.is_pending(signal), status.blocks(signal)));
+            std::hint::black_box((status.is_pending(signal), status.holds_back(signal)));
         }
         return status != Status::default();
     }

@@ -148,7 +148,7 @@ impl Pending {
             // A zombie: the first thread, which has ended before others.
             b'Z' | b'X' => return ESRCH.into(),
             b'D' | b'T' | b't' => StopReason::ThreadAsleep,
-            _ if handler::current().is_some_and(|signal| status.blocks(signal)) => StopReason::SignalBlocked,
+            _ if handler::current().is_some_and(|signal| status.holds_back(signal)) => StopReason::SignalBlocked,
             _ => StopReason::NoAnswer,
         };
         Refused { error: ETIMEDOUT, stop: Some(stop) }

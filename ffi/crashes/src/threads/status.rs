@@ -47,9 +47,10 @@ impl Status {
         self.pending & signals::bit(signal) != 0
     }
 
-    /// Whether the thread blocks it.
-    pub fn blocks(&self, signal: c_int) -> bool {
-        self.blocked & signals::bit(signal) != 0
+    /// Whether the thread blocks it, so that it was not delivered. A thread that blocks it while none is pending may be
+    /// in its handler.
+    pub fn holds_back(&self, signal: c_int) -> bool {
+        self.blocked & signals::bit(signal) != 0 && self.is_pending(signal)
     }
 }
 
@@ -118,11 +119,12 @@ mod tests {
 
     #[test]
     fn fields_are_found() {
-        let text = b"Name:\tState: x\nState:\tD (disk sleep)\nSigPnd:\t0000000000000200\nShdPnd:\t1\nSigBlk:\tc000000000000000\n";
+        let text = b"Name:\tState: x\nState:\tD (disk sleep)\nSigPnd:\t8000000000000200\nShdPnd:\t1\nSigBlk:\tc000000000000000\n";
         let status = Status::parse(text);
         assert_eq!(status.state, b'D');
         assert!(status.is_pending(10) && !status.is_pending(1));
-        assert!(status.blocks(64) && status.blocks(63) && !status.blocks(62));
+        // 63 is blocked and was taken, so that its handler may be running; 10 is not blocked.
+        assert!(status.holds_back(64) && !status.holds_back(63) && !status.holds_back(62) && !status.holds_back(10));
         assert_eq!(Status::parse(b"State:"), Status::default());
     }
 
