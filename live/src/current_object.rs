@@ -102,8 +102,7 @@ impl Current {
 
     /// Why the process address has no rule in the object's table although unwind information describes it.
     pub(crate) fn described_without_rule(&self, lookup: u64) -> Option<Packed> {
-        let reason = self.table.as_ref()?.described_without_rule(lookup.wrapping_sub(self.bias()))?;
-        Some(Packed::failed(reason))
+        self.table.as_ref()?.described_without_rule(lookup.wrapping_sub(self.bias()))
     }
 
     /// The range of the function that covers a process address, as process addresses: by the table, else by the

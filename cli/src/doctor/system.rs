@@ -62,9 +62,9 @@ fn table(rows: &[Row]) -> String {
     let mut text = String::new();
     for row in rows {
         let mark = if row.good { "ok" } else { "--" };
-        text.push_str(&format!("{mark}  {:<14}  {}\n", row.what, row.found));
+        text.push_str(&format!("{mark}  {:<15}  {}\n", row.what, row.found));
         for line in row.means.lines() {
-            text.push_str(&format!("                    {line}\n"));
+            text.push_str(&format!("                     {line}\n"));
         }
     }
     let missing = rows.iter().filter(|row| !row.good).count();

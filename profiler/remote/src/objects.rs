@@ -272,7 +272,7 @@ impl Mapped {
 
     /// Why the process address has no rule in the table although unwind information describes it.
     pub fn described_without_rule(&self, lookup: u64) -> Option<Packed> {
-        Some(Packed::failed(self.table()?.described_without_rule(lookup.wrapping_sub(self.bias))?))
+        self.table()?.described_without_rule(lookup.wrapping_sub(self.bias))
     }
 
     /// The range of the function that covers a process address, as process addresses.

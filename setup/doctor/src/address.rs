@@ -161,7 +161,7 @@ impl Places<'_> {
             }
             (Err(StopReason::NoRule), _) => match by_registers_or_bytes(lookup, pc, reader) {
                 Some(rule) => taken(Source::KnownCode, rule),
-                None => match self.table.and_then(|table| table.described_without_rule(lookup)) {
+                None => match self.table.and_then(|table| table.described_without_rule(lookup)?.unpack().err()) {
                     Some(reason) => Taken::Ends(reason),
                     None => Taken::From(Source::FramePointer, Rule::frame_pointer()),
                 },

@@ -117,10 +117,12 @@ impl Memory {
                 Ok(_) => (Choice::InPlace(by), u64::MAX),
                 Err(reason) => (Choice::Ends(reason), u64::MAX),
             },
-            (Err(StopReason::NoRule), _) => match table.and_then(|table| table.described_without_rule(pc)) {
-                Some(reason) => (Choice::Ends(reason), u64::MAX),
-                None => (Choice::FramePointer, u64::MAX),
-            },
+            (Err(StopReason::NoRule), _) => {
+                match table.and_then(|table| table.described_without_rule(pc)?.unpack().err()) {
+                    Some(reason) => (Choice::Ends(reason), u64::MAX),
+                    None => (Choice::FramePointer, u64::MAX),
+                }
+            }
             (Err(reason), _) => (Choice::Ends(reason), u64::MAX),
         }
     }

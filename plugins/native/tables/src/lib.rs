@@ -148,13 +148,13 @@ impl<'a> Table<'a> {
         self.row(address).map_or(TableAnswer::Nothing, |at| self.rule(unsafe { self.row_at(self.row_data(), at) }))
     }
 
-    /// Why an address that unwind information describes has no rule in the table. If no other source has one either,
-    /// the stack ends with this reason: whoever followed the frame pointer of described code would guess.
-    /// Async-signal-safe.
-    pub fn described_without_rule(&self, address: u64) -> Option<StopReason> {
+    /// Why an address that unwind information describes has no rule in the table, as a failed rule. If no other source
+    /// has one either, the stack ends with this reason: whoever followed the frame pointer of described code would
+    /// guess. Async-signal-safe.
+    pub fn described_without_rule(&self, address: u64) -> Option<Packed> {
         match self.find(address) {
-            TableAnswer::Ask => Some(StopReason::UnsupportedRule),
-            TableAnswer::Long(rule) => rule.unpack().err(),
+            TableAnswer::Ask => Some(Packed::failed(StopReason::UnsupportedRule)),
+            TableAnswer::Long(rule) => Some(rule).filter(|rule| rule.is_failed()),
             TableAnswer::Short(_) | TableAnswer::Nothing => None,
         }
     }
