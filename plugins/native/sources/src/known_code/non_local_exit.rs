@@ -34,7 +34,7 @@ const NO_BASE: [u8; 2] = [4, 5];
 
 /// Whether the frame's instruction belongs to such code: a load of the frame pointer and a jump or call through the
 /// same register come, and the latter has not been passed. `exact`: the instruction at `pc` was interrupted; else it is
-/// the call before `pc`, which must be that very call. Async-signal-safe; reads at most 23 words.
+/// the call before `pc`, which must be that very call. Async-signal-safe; reads at most 24 words.
 pub fn is_at(pc: u64, exact: bool, reader: &mut Reader<'_>) -> bool {
     if exact {
         return first_exit(pc, AHEAD, reader).is_some();
@@ -51,6 +51,8 @@ pub fn is_at(pc: u64, exact: bool, reader: &mut Reader<'_>) -> bool {
 /// Address of the opcode of the first such jump or call at `pc` or after it, within this number of bytes, the load of
 /// which comes at most [`NEAR`] bytes before it.
 fn first_exit(pc: u64, bytes: u64, reader: &mut Reader<'_>) -> Option<u64> {
+    // A wild pc: one read that fails is dear enough.
+    reader.word(pc & !7)?;
     let start = pc.wrapping_sub(NEAR + 8) & !7;
     let (mut before, mut two_before) = (0, 0);
     // The low bits of the register that the frame pointer was last loaded through, whether it is one of registers 8 to
