@@ -31,7 +31,7 @@ struct Entry {
     rule: u64,
 }
 
-/// `PREFETCH`: it asks for the rules of frames further out, as libuunwind does.
+/// `PREFETCH`: it asks for the rules of outer frames, as libuunwind does.
 pub struct Unwinding<const PREFETCH: bool> {
     entries: Vec<[Entry; 4]>,
     /// The rule table of this program, aligned, its length in bytes, and where the program lies.

@@ -122,7 +122,7 @@ fn every_instruction_agrees_with_debug_frame_alone() {
     steps_agree("stepper-debug-frame", &["-g", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]);
 }
 
-/// Code that is described by a row which no rule can hold ends the stack: nobody guesses by its frame pointer.
+/// Code that is described by a row which no rule can hold ends the stack: its frame pointer is not followed.
 #[test]
 fn described_code_without_a_rule_ends_the_stack() {
     let scratch = paths::scratch("described-without-rule");

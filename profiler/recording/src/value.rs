@@ -26,7 +26,7 @@ pub struct Value {
     pub name: &'static str,
     /// For people, as what an amount is of: 0.5 s of CPU time.
     pub text: &'static str,
-    /// For people, where kinds are told apart.
+    /// For people, where one kind is named beside another.
     pub kind: &'static str,
     /// Before the word "profile".
     pub profile: &'static str,

@@ -7,7 +7,7 @@ use uunwind_core::span::Span;
 use uunwind_from_code::{analyse, Budget, Code};
 use uunwind_sframe::row::{Base, Location, Unwind};
 
-/// Instructions that are carried out for one file: so many, and for each byte of it.
+/// Instructions that are carried out for one file: this number, and this number for each byte of it.
 const STEPS: u64 = 100_000;
 const STEPS_PER_BYTE: u64 = 20;
 /// Never more than this: a minute's work.

@@ -42,7 +42,7 @@ impl Seen {
 /// The process that has this pid now.
 pub fn see(pid: u32) -> Option<Seen> {
     let parsed = |path: String| {
-        // All of it is there at the first read: it is shorter than this, and asking for its size tells nothing.
+        // All of it is there at the first read: it is shorter than this, and its size is said to be 0.
         let mut bytes = [0; 2048];
         let len = File::open(path).ok()?.read(&mut bytes).ok()?;
         parse(pid, &String::from_utf8_lossy(bytes.get(..len)?))

@@ -39,11 +39,11 @@ pub enum Value {
     Original(u8),
     /// A number, or an address of the file.
     Constant(u64),
-    /// A distance read from a table of so many: from the table's start to a place where the code goes on.
+    /// A distance in bytes, read from a table of this number of them: from its start to where the code goes on.
     Distance(u64, u32),
-    /// A place to go on at, by a table of so many distances.
+    /// A place to go on at, by a table of this number of distances.
     Near(u64, u32),
-    /// A place to go on at, read from a table of so many addresses.
+    /// A place to go on at, read from a table of this number of addresses.
     Far(u64, u32),
 }
 
