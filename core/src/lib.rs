@@ -12,19 +12,21 @@
 //! objects, loads   the loaded objects, as the loader lists them, confirmed when it has loaded or unloaded anything
 //! loaded           what the loaded objects name, looked up without the loader's help (not for handlers)
 //! call_site        whether an address is a return address
+//! caller           C entries that need their caller's registers
 //! plugin           the contract with unwinders in DSOs
 //! walk             the loop, and its environment (`walk::Env`), which a process, a test or a fuzzer provides
 //! cache            all that remembers earlier work: rules by pc, short rules, the last whole walk, captured steps
 //! slots, recovery  one slot a thread: who walks, and where a walk that faults comes back to
 //! registry         windows of code that a JIT registered
 //! frame, stop_reason   the result of a walk
-//! library          the functions between `libuunwind.so` and the sampler
+//! library          the functions between `libuunwind.so` and the sampler; steps: what the drop-in object asks
 //! ```
 #![cfg_attr(not(test), no_std)]
 
 pub mod array_vec;
 pub mod cache;
 pub mod call_site;
+pub mod caller;
 pub mod cursor;
 pub mod errno;
 pub mod exports;
@@ -47,6 +49,7 @@ pub mod rule;
 pub mod setup_wakeup;
 pub mod slots;
 pub mod span;
+pub mod steps;
 pub mod stop_reason;
 pub mod syscall;
 pub mod walk;

@@ -5,9 +5,11 @@
 //! [`Client`] to each walk. Both check `size` and `build`.
 
 use crate::cache::last_walk::LastWalk;
+use crate::caller::Caller;
 use crate::objects::Object;
 use crate::plugin::{Description, Entry};
 use crate::setup_wakeup::Due;
+use crate::steps::Steps;
 use core::ffi::c_void;
 
 /// Symbol under which `libuunwind.so` exports its [`Library`] table. Versioned by name: an object of another version
@@ -16,7 +18,7 @@ pub const LIBRARY_SYMBOL: &core::ffi::CStr = c"uu_private_library_0";
 
 /// Distinguishes builds: raised with every change of this file, and different where the structures that cross it are.
 pub const BUILD: u32 =
-    (12 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
+    (13 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
 
 /// What a walk with semantic frames asks of whoever keeps its names and facts: the sampler (`profiler/preload`) for
 /// samples, `ffi/stacks` for `uu_walk`. All are called inside handlers.
@@ -215,6 +217,13 @@ pub struct Library {
     /// Names the program that adds names and lines to crash reports, by a path of this length. 0, or a negative errno.
     /// Not for handlers.
     pub name_crashes: unsafe extern "C" fn(program: *const u8, len: usize) -> i32,
+    /// As `uu_capture` without a ucontext, where the first frame is the one with these registers: that of a caller
+    /// whose entry stored them, and is still active. Async-signal-safe.
+    pub capture_for:
+        unsafe extern "C" fn(frames: *mut u64, capacity: usize, stop: *mut u16, caller: *const Caller) -> usize,
+    /// The next frames of the calling thread's stack, or of one that does not run. Machine frames only, as those of a
+    /// capture. Async-signal-safe.
+    pub steps: unsafe extern "C" fn(request: *mut Steps),
 }
 
 // SAFETY: a table of function pointers, and a pointer to atomics.

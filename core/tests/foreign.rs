@@ -129,6 +129,7 @@ fn run_in(
         scratch: scratch.as_mut_ptr().cast(),
         exchange: exchange.as_mut_ptr(),
         keep_outermost: true,
+        by_frame_pointer: false,
         ..Setting::EMPTY
     };
     let mut process = Process { step, keeps, off, failed: Vec::new(), recovery: Recovery::new() };

@@ -304,6 +304,7 @@ fn emit(
         progress: std::ptr::null_mut(),
         last_walk,
         keep_outermost: false,
+        by_frame_pointer: false,
     };
     let leaf = Cursor { regs: Regs::full(world.pc, world.registers), exact: true };
     let mut process =

@@ -1,9 +1,7 @@
 //! `uu_capture`: the stack of the calling thread, for C.
 
-use crate::caller::Caller;
-#[cfg(target_arch = "x86_64")]
-use crate::caller::{call, drop_caller, jump_elsewhere, store_caller, unless_elsewhere};
 use uunwind_core::cache::steps::Part;
+use uunwind_core::caller::Caller;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Mode, OwnStack, Reader};
 use uunwind_core::regs::Regs;
@@ -11,6 +9,8 @@ use uunwind_core::slots::{Held, Slot, Stake};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
 use uunwind_core::walk::{walk_rest, walk_with_steps, Setting};
+#[cfg(target_arch = "x86_64")]
+use uunwind_core::{call, drop_caller, jump_elsewhere, store_caller, unless_elsewhere};
 use uunwind_live::env::Live;
 use uunwind_live::own_stack;
 use uunwind_live::short_rule_keys::Salts;
@@ -24,11 +24,12 @@ mod fast;
 mod fast;
 
 #[cfg(target_arch = "aarch64")]
-crate::caller::entry_with_caller! {
+uunwind_core::entry_with_caller! {
     /// The C entry: stores the caller's registers and calls `capture_anew`. `uu.h` documents it.
     ///
     /// # Safety
     /// As on x86-64.
+    #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
     uu_capture(frames: *mut u64, capacity: usize, ucontext: *const u8, stop: *mut u16) -> usize
         = capture_anew, crate::home::CAPTURE
 }
@@ -88,6 +89,32 @@ pub unsafe extern "C" fn uu_capture(frames: *mut u64, capacity: usize, ucontext:
         capture_anew = sym capture_anew,
         elsewhere = sym crate::home::CAPTURE,
     )
+}
+
+/// See [`uunwind_core::library::Library::capture_for`].
+///
+/// # Safety
+/// As [`uu_capture`]; `caller` must be the registers that an active entry has stored.
+pub unsafe extern "C" fn capture_for(
+    frames: *mut u64,
+    capacity: usize,
+    stop: *mut u16,
+    caller: *const Caller,
+) -> usize {
+    let none = core::ptr::null();
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: the entry's registers; its return address lies below the caller's stack pointer.
+        let replayed = unsafe {
+            let Caller { sp, rbp, .. } = *caller;
+            fast::replay(frames, capacity, none, stop, sp.wrapping_sub(8) as *const u64, rbp)
+        };
+        if replayed != fast::NOT_CAPTURED {
+            return replayed;
+        }
+    }
+    // SAFETY: passed on.
+    unsafe { capture_anew(frames, capacity, none, stop, caller) }
 }
 
 /// What [`fast::unwind_short`] has captured.

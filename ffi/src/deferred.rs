@@ -1,8 +1,9 @@
 //! `uu_client_register`, `uu_client_unregister`, `uu_trigger` and the calls about cookies: deferred requests, for C.
 
-use crate::caller::{entry_with_caller, Caller};
 use crate::threads::HOST;
 use core::ffi::{c_int, c_void};
+use uunwind_core::caller::Caller;
+use uunwind_core::entry_with_caller;
 use uunwind_core::errno::EINVAL;
 use uunwind_deferred::Deliver;
 
@@ -35,6 +36,7 @@ entry_with_caller! {
     ///
     /// # Safety
     /// None: unsafe as all of these entries are.
+    #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
     uu_trigger(client: c_int) -> u64 = trigger, crate::home::TRIGGER
 }
 

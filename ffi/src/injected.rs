@@ -4,15 +4,17 @@
 use crate::library::TABLE;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
+use uunwind_core::caller::Caller;
 use uunwind_core::library::{Library, Request, CHECKED, PROBED};
 use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::objects::{DlFindObjectFn, Object};
 use uunwind_core::span::Span;
+use uunwind_core::steps::Steps;
 use uunwind_live::state::{OBJECTS, SLOTS, TSD_OFFSET};
 
 /// All but what needs the loader, or that faults are handled.
 static LIBRARY: Library =
-    Library { add_initial_objects, home, sample, frames_registered, frames_deregistered, ..TABLE };
+    Library { add_initial_objects, home, sample, frames_registered, frames_deregistered, capture_for, steps, ..TABLE };
 
 /// Prepares walks. `find`: the loader's `_dl_find_object`; `None`: it has none (before glibc 2.35). `program`: the
 /// extent of the program's image. `tsd_offset`: where a thread keeps its first block of specific values, from its
@@ -52,6 +54,14 @@ unsafe extern "C" fn add_initial_objects(_: *mut c_void, _: unsafe extern "C" fn
 unsafe extern "C" fn home() -> *const Library {
     &raw const LIBRARY
 }
+
+/// No drop-in object finds this table.
+unsafe extern "C" fn capture_for(_: *mut u64, _: usize, _: *mut u16, _: *const Caller) -> usize {
+    0
+}
+
+/// As above.
+unsafe extern "C" fn steps(_: *mut Steps) {}
 
 /// The program's own calls go to the program's own library.
 unsafe extern "C" fn frames_registered(_: u64, _: u32) -> u32 {

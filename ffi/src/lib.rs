@@ -9,7 +9,7 @@
 //! threads          uu_walk_thread, uu_walk_all, uu_thread_signal: other threads' stacks
 //! crashes          uu_report_crashes, uu_prepare_thread
 //! deferred         uu_client_register, uu_trigger and the calls about cookies: stacks at the next safe point
-//! caller           entries that need their caller's registers
+//! steps            stacks in parts, for libuunwind-compat.so
 //! describe         uu_describe, uu_names_lost
 //! stack_id         uu_stack_id, uu_stack_frames, uu_stack_ids_lost
 //! windows          uu_register_window and the other calls for windows
@@ -33,12 +33,11 @@
     allow(dead_code, reason = "what only the constructor and the interposers reach is not in the handler path")
 )]
 
-mod caller;
 mod capture;
 /// What may run in a handler, for the check objects.
 #[cfg(feature = "no-entry-points")]
 pub mod check {
-    pub use crate::capture::{uu_capture, uu_capture_abandoned};
+    pub use crate::capture::{capture_for, uu_capture, uu_capture_abandoned};
     pub use crate::copy::copy;
     pub use crate::crashes::{uu_prepare_thread, uu_report_crashes, uu_report_crashes_to};
     pub use crate::deferred::{
@@ -49,6 +48,7 @@ pub mod check {
     pub use crate::faults::uu_handle_faults;
     pub use crate::library::{on_fault, on_tick, sample};
     pub use crate::stack_id::{uu_stack_frames, uu_stack_id, uu_stack_ids_lost};
+    pub use crate::steps::steps;
     pub use crate::threads::{uu_thread_signal, uu_walk_all, uu_walk_thread};
     pub use crate::walk::uu_walk;
     pub use crate::windows::uu_ticket;
@@ -72,6 +72,7 @@ mod plugin_call;
 mod registered;
 mod setup;
 mod stack_id;
+mod steps;
 mod symbolize;
 mod threads;
 mod walk;

@@ -56,6 +56,8 @@ pub(crate) const TABLE: Library = Library {
     plugin_index,
     due: &raw const DUE,
     name_crashes: crate::crashes::name,
+    capture_for: crate::capture::capture_for,
+    steps: crate::steps::steps,
     frames_registered: registered::add,
     frames_deregistered: registered::remove,
 };
@@ -251,6 +253,7 @@ unsafe fn prepare<'w>(
         progress: &raw mut request.words,
         last_walk: request.last_walk,
         keep_outermost: true,
+        by_frame_pointer: false,
     });
 }
 

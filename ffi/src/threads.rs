@@ -1,8 +1,9 @@
 //! `uu_walk_thread`, `uu_walk_all` and `uu_thread_signal`: the stacks of other threads, for C.
 
-use crate::caller::{entry_with_caller, Caller};
 use crate::walk::walked;
 use core::ffi::c_int;
+use uunwind_core::caller::Caller;
+use uunwind_core::entry_with_caller;
 use uunwind_core::errno::EINVAL;
 use uunwind_core::syscall;
 use uunwind_crashes::threads::all::{others, CThread, Thread};
@@ -39,6 +40,7 @@ entry_with_caller! {
     ///
     /// # Safety
     /// `request` must be null, unaligned, or a valid `uu_request`.
+    #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
     uu_walk_thread(tid: u32, request: *mut Request, timeout_ns: u64) -> c_int
         = walk_thread, crate::home::WALK_THREAD
 }
@@ -49,6 +51,7 @@ entry_with_caller! {
     /// # Safety
     /// `request` must be null, unaligned, or a valid `uu_request`, `threads` null or have room for `capacity`
     /// structures.
+    #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
     uu_walk_all(request: *mut Request, threads: *mut CThread, capacity: usize, timeout_ns: u64) -> c_int
         = walk_all, crate::home::WALK_ALL
 }

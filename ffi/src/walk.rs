@@ -1,8 +1,9 @@
 //! `uu_walk`: the whole stack of the calling thread, for C.
 
-use crate::caller::{entry_with_caller, Caller};
 use core::ffi::c_int;
+use uunwind_core::caller::Caller;
 use uunwind_core::cursor::Cursor;
+use uunwind_core::entry_with_caller;
 use uunwind_core::errno::{EINVAL, ENOMEM};
 use uunwind_core::regs::Regs;
 use uunwind_stacks::request::Request;
@@ -13,6 +14,7 @@ entry_with_caller! {
     ///
     /// # Safety
     /// `request` must be null, unaligned, or a valid `uu_request`.
+    #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
     uu_walk(request: *mut Request) -> c_int = walked, crate::home::WALK
 }
 

@@ -202,6 +202,7 @@ fn emitted(program: &Program, facts: &Aligned<Facts>, rbx: u64) -> (Vec<u64>, bo
         progress,
         last_walk,
         keep_outermost: false,
+        by_frame_pointer: false,
     };
     let mut words = [0; 64];
     let mut reader = Reader::probed();

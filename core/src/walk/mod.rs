@@ -86,6 +86,8 @@ pub struct Setting {
     /// A stack of more than [`MAX_FRAMES`] frames is walked to its end, and its outermost frames are kept, too. The
     /// buffer must then have [`DEEP_WORDS`] words; of a smaller one, the innermost part is what fits into it.
     pub keep_outermost: bool,
+    /// The first frame was found by a frame pointer: the walk goes on where an earlier one ended.
+    pub by_frame_pointer: bool,
 }
 
 impl Setting {
@@ -99,6 +101,7 @@ impl Setting {
         progress: core::ptr::null_mut(),
         last_walk: core::ptr::null_mut(),
         keep_outermost: false,
+        by_frame_pointer: false,
     };
 }
 
@@ -270,7 +273,7 @@ impl<E: Env> Walk<'_, '_, E> {
     /// # Safety
     /// As [`walk`].
     unsafe fn run(&mut self, cursor: &mut Cursor, setting: &Setting) -> StopReason {
-        let mut by_frame_pointer = false;
+        let mut by_frame_pointer = setting.by_frame_pointer;
         loop {
             if !cursor.exact && !by_frame_pointer {
                 if let Err(full) = self.run_plain(cursor) {

@@ -1,8 +1,8 @@
 //! The stack of a caller without a walk, where that is possible, or as far as it is.
 
 use super::ByShortRules;
-use crate::caller::Caller;
 use uunwind_core::cache::steps::{Rules, StepCache, Top, Unwound};
+use uunwind_core::caller::Caller;
 use uunwind_core::memory::{Bare, OwnStack, StackWords};
 use uunwind_core::slots::{Held, Slot, Stake};
 use uunwind_live::own_stack;

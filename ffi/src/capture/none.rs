@@ -1,7 +1,7 @@
 //! AArch64 has no short rules so far.
 
 use super::ByShortRules;
-use crate::caller::Caller;
+use uunwind_core::caller::Caller;
 use uunwind_core::memory::OwnStack;
 use uunwind_core::slots::{Slot, Stake};
 use uunwind_live::short_rule_keys::Salts;

@@ -1,20 +1,15 @@
 //! The CFA of each machine frame of a walk, where a request asks for it.
 //!
-//! A walk that is traced takes nothing over from an earlier one and uses no short rules, so that it looks at every
-//! frame by itself: `Traced` sees them pass. A frame's CFA is the stack pointer with which its caller is reached;
+//! Such a walk is watched ([`crate::traced`]). A frame's CFA is the stack pointer with which its caller is reached;
 //! that of the last one follows from its rule, if it has one.
 
+use crate::traced::Watcher;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::native_word;
 use uunwind_core::memory::Reader;
-use uunwind_core::plugin::{Description, Owner};
-use uunwind_core::recovery::Protector;
 use uunwind_core::regs::SP;
-use uunwind_core::rule::{Packed, BY_FRAME_POINTER, DOUBTFUL};
-use uunwind_core::span::Span;
-use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{Claim, DependsOn, Env, Look, Names, Replay, MAX_FRAMES, OUTERMOST};
-use uunwind_live::env::Live;
+use uunwind_core::rule::{BY_FRAME_POINTER, DOUBTFUL};
+use uunwind_core::walk::{Look, MAX_FRAMES, OUTERMOST};
 
 /// CFAs from the leaf that are kept: of as many frames as the innermost part of a deep stack has.
 const LEAF: usize = MAX_FRAMES as usize;
@@ -77,67 +72,10 @@ impl Cfas {
     }
 }
 
-/// The process as it is now, seen by a walk whose CFAs are noted.
-pub(crate) struct Traced<'e, 'c> {
-    pub(crate) live: &'e mut Live<'c>,
-    pub(crate) cfas: &'e mut Cfas,
-}
-
-impl Env for Traced<'_, '_> {
-    fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
-        self.live.rule(cursor, reader)
-    }
-    fn look(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
-        let look = self.live.look(cursor, reader);
+impl Watcher for Cfas {
+    fn looked(&mut self, cursor: &Cursor, look: &Look, reader: &mut Reader<'_>) {
         // A guess is confirmed by a caller, or by nothing.
         let is_sure = look.rule.flags() & (BY_FRAME_POINTER | DOUBTFUL) == 0;
-        self.cfas.visit(cursor, look.rule.cfa(cursor, reader).ok().filter(|_| is_sure));
-        look
-    }
-    fn next_claim(&mut self, left: &mut Claim) -> bool {
-        self.live.next_claim(left)
-    }
-    fn function(&mut self, claim: &Claim, cursor: &Cursor, reader: &mut Reader<'_>) -> Span {
-        self.live.function(claim, cursor, reader)
-    }
-    fn function_at(&mut self, address: u64, reader: &mut Reader<'_>) -> Option<Span> {
-        self.live.function_at(address, reader)
-    }
-    fn is_on_own_stack(&mut self, sp: u64, thread_pointer: u64, reader: &mut Reader<'_>) -> bool {
-        self.live.is_on_own_stack(sp, thread_pointer, reader)
-    }
-    fn alternate_stack(&self) -> Option<(u64, u64)> {
-        self.live.alternate_stack()
-    }
-    fn owner(&mut self, address: u64, reader: &mut Reader<'_>) -> Owner {
-        self.live.owner(address, reader)
-    }
-    fn protector(&self, plugin: u8) -> Protector {
-        self.live.protector(plugin)
-    }
-    fn failed(&mut self, claim: &Claim, reason: StopReason) {
-        self.live.failed(claim, reason);
-    }
-    fn learned(&mut self) {
-        self.live.learned();
-    }
-}
-
-impl Names for Traced<'_, '_> {
-    fn keeps_semantic_frames(&self) -> bool {
-        self.live.keeps_semantic_frames()
-    }
-    fn find_name(&mut self, plugin: u8, code: u64, fingerprint: u64) -> u32 {
-        self.live.find_name(plugin, code, fingerprint)
-    }
-    fn describe(&mut self, plugin: u8, description: &Description, reader: &mut Reader<'_>) -> u32 {
-        self.live.describe(plugin, description, reader)
-    }
-}
-
-/// Nothing is replayed.
-impl Replay for Traced<'_, '_> {
-    fn depends_on(&self) -> Option<DependsOn<'_>> {
-        None
+        self.visit(cursor, look.rule.cfa(cursor, reader).ok().filter(|_| is_sure));
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! request   what a caller wants of a walk
 //! walk      a whole walk of the calling thread; memory: what it needs; client: what it asks; cfas: of its frames
+//! traced    a walk that is watched frame by frame
 //! facts     which plugin each object belongs to, as set-up found it
 //! names     the names of semantic frames and of windows' functions
 //! describe  a frame in words
@@ -25,4 +26,5 @@ pub mod memory;
 pub mod names;
 pub mod request;
 pub mod symbol;
+pub mod traced;
 pub mod walk;

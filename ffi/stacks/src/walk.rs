@@ -1,8 +1,9 @@
 //! A whole walk of the calling thread, for the program itself.
 
-use crate::cfas::{Cfas, Traced};
+use crate::cfas::Cfas;
 use crate::client::CLIENT;
 use crate::memory::{self, Memory};
+use crate::traced::Traced;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use uunwind_core::cursor::Cursor;
@@ -182,11 +183,12 @@ unsafe extern "C" fn protected(work: *mut c_void) {
         progress: &raw mut work.words,
         last_walk,
         keep_outermost: true,
+        by_frame_pointer: false,
     };
     let frames = &mut memory.frames;
     work.outcome = Some(if work.with_cfas {
         memory.cfas.begin();
-        let mut traced = Traced { live: work.env, cfas: &mut memory.cfas };
+        let mut traced = Traced { live: work.env, watcher: &mut memory.cfas };
         // SAFETY: the memory is this walk's; `progress` lives in the work.
         unsafe { walk(work.cursor, &mut traced, work.reader, frames, &setting) }
     } else {

@@ -210,6 +210,7 @@ fn emit(
         progress,
         last_walk,
         keep_outermost: false,
+        by_frame_pointer: false,
     };
     let mut words = vec![0; 4096];
     let cursor = Cursor { regs: Regs::full(pc, registers), exact };

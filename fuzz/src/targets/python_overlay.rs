@@ -144,6 +144,7 @@ pub fn run(data: &[u8]) -> bool {
         progress,
         last_walk,
         keep_outermost: false,
+        by_frame_pointer: false,
     };
     let mut view = View {
         exact: 1,

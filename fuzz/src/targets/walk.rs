@@ -82,6 +82,7 @@ pub fn run(data: &[u8]) -> bool {
             progress: progress_at,
             last_walk,
             keep_outermost,
+            by_frame_pointer: false,
         };
         let mut reader = Reader::recorded(&regions);
         let cursor = Cursor { regs, exact };

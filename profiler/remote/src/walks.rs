@@ -147,6 +147,7 @@ impl<'p> Walks<'p> {
             tsd_offset,
             scratch: self.scratch.as_mut_ptr().cast(),
             keep_outermost: true,
+            by_frame_pointer: false,
             ..Setting::EMPTY
         };
         // SAFETY: the scratch memory has that length and alignment; the other pointers are null.

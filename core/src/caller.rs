@@ -10,13 +10,12 @@ use aarch64 as cpu;
 #[cfg(target_arch = "x86_64")]
 use x86_64 as cpu;
 
-pub(crate) use cpu::Caller;
-// The instructions that entries consist of, as texts for `concat!` and `naked_asm!`.
-pub(crate) use cpu::{call, drop_caller, jump_elsewhere, next_argument, store_caller, unless_elsewhere};
+pub use cpu::Caller;
 
 /// Defines a C entry that calls `$inner` with its arguments and the caller's registers, a `*const Caller`.
-/// `$elsewhere`: where the address of the same entry of another copy of the library stands, if that is the process's
-/// one; then the call is passed on.
+/// `$elsewhere`: where the address of a function stands that calls are passed on to, or null: the same entry of another
+/// copy of the library, or of another library.
+#[macro_export]
 macro_rules! entry_with_caller {
     (
         $(#[$attribute:meta])*
@@ -24,16 +23,15 @@ macro_rules! entry_with_caller {
     ) => {
         $(#[$attribute])*
         #[unsafe(naked)]
-        #[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             core::arch::naked_asm!(
                 ".cfi_startproc",
-                $crate::caller::unless_elsewhere!(),
-                $crate::caller::store_caller!($crate::caller::next_argument!($($argument)*)),
-                $crate::caller::call!("{inner}"),
-                $crate::caller::drop_caller!(),
+                $crate::unless_elsewhere!(),
+                $crate::store_caller!($crate::next_argument!($($argument)*)),
+                $crate::call!("{inner}"),
+                $crate::drop_caller!(),
                 "ret",
-                $crate::caller::jump_elsewhere!(),
+                $crate::jump_elsewhere!(),
                 ".cfi_endproc",
                 inner = sym $inner,
                 elsewhere = sym $elsewhere,
@@ -41,4 +39,3 @@ macro_rules! entry_with_caller {
         }
     };
 }
-pub(crate) use entry_with_caller;

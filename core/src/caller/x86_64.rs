@@ -1,22 +1,26 @@
 //! x86-64: a C entry's instructions, and the registers that it stores.
 
-use uunwind_core::regs::Regs;
+use crate::regs::Regs;
 
 /// The callee-saved registers at the call, as [`store_caller`] pushes them.
 #[repr(C)]
-pub(crate) struct Caller {
-    pub(crate) pc: u64,
-    pub(crate) sp: u64,
+pub struct Caller {
+    /// The return address.
+    pub pc: u64,
+    /// The stack pointer after the return.
+    pub sp: u64,
     rbx: u64,
     r12: u64,
     r13: u64,
     r14: u64,
     r15: u64,
-    pub(crate) rbp: u64,
+    /// The frame pointer.
+    pub rbp: u64,
 }
 
 impl Caller {
-    pub(crate) fn regs(&self) -> Regs {
+    /// As the registers of a frame.
+    pub fn regs(&self) -> Regs {
         let mut regs = Regs::new(self.pc, self.sp, self.rbp);
         for (register, value) in [(3, self.rbx), (12, self.r12), (13, self.r13), (14, self.r14), (15, self.r15)] {
             regs.set(register, value);
@@ -27,6 +31,7 @@ impl Caller {
 
 /// Stores a [`Caller`] on the stack, where the return address is the last word, and puts its address in `$register`.
 /// Changes rax and r10. The stack is aligned for a call.
+#[macro_export]
 macro_rules! store_caller {
     ($($register:tt)+) => {
         concat!(
@@ -56,6 +61,7 @@ macro_rules! store_caller {
 }
 
 /// Undoes [`store_caller`]; the callee-saved registers are the caller's again, as after any call.
+#[macro_export]
 macro_rules! drop_caller {
     () => {
         "add rsp, 72\n.cfi_adjust_cfa_offset -72"
@@ -63,6 +69,7 @@ macro_rules! drop_caller {
 }
 
 /// The register of the argument after those that are named: at most five.
+#[macro_export]
 macro_rules! next_argument {
     ($a:ident) => {
         "rsi"
@@ -82,6 +89,7 @@ macro_rules! next_argument {
 }
 
 /// Calls a function.
+#[macro_export]
 macro_rules! call {
     ($function:literal) => {
         concat!("call ", $function)
@@ -89,6 +97,7 @@ macro_rules! call {
 }
 
 /// Goes to [`jump_elsewhere`] if the word `{elsewhere}` is not null.
+#[macro_export]
 macro_rules! unless_elsewhere {
     () => {
         "mov rax, [rip + {elsewhere}]\ntest rax, rax\njnz 2f"
@@ -96,10 +105,9 @@ macro_rules! unless_elsewhere {
 }
 
 /// Passes the call on to where `{elsewhere}` points.
+#[macro_export]
 macro_rules! jump_elsewhere {
     () => {
         "2:\njmp rax"
     };
 }
-
-pub(crate) use {call, drop_caller, jump_elsewhere, next_argument, store_caller, unless_elsewhere};

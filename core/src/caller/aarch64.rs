@@ -1,17 +1,19 @@
 //! AArch64: as on x86-64.
 
-use uunwind_core::regs::{Regs, CALLEE_SAVED};
+use crate::regs::{Regs, CALLEE_SAVED};
 
 /// The callee-saved registers at the call, as [`store_caller`] stores them.
 #[repr(C)]
-pub(crate) struct Caller {
+pub struct Caller {
     pc: u64,
-    pub(crate) sp: u64,
+    /// The stack pointer after the return.
+    pub sp: u64,
     saved: [u64; CALLEE_SAVED.len()],
 }
 
 impl Caller {
-    pub(crate) fn regs(&self) -> Regs {
+    /// As the registers of a frame.
+    pub fn regs(&self) -> Regs {
         let mut regs = Regs::new(self.pc, self.sp, 0);
         for (register, value) in CALLEE_SAVED.into_iter().zip(self.saved) {
             regs.set(register, value);
@@ -21,6 +23,7 @@ impl Caller {
 }
 
 /// Stores a [`Caller`] on the stack and puts its address in `$register`. Changes x9.
+#[macro_export]
 macro_rules! store_caller {
     ($($register:tt)+) => {
         concat!(
@@ -41,6 +44,7 @@ macro_rules! store_caller {
 }
 
 /// Undoes [`store_caller`]; the callee-saved registers are the caller's again, as after any call.
+#[macro_export]
 macro_rules! drop_caller {
     () => {
         concat!("ldr x30, [sp, #104]\n", "add sp, sp, #128\n", ".cfi_adjust_cfa_offset -128\n", ".cfi_restore x30",)
@@ -48,6 +52,7 @@ macro_rules! drop_caller {
 }
 
 /// The register of the argument after those that are named: at most five.
+#[macro_export]
 macro_rules! next_argument {
     ($a:ident) => {
         "x1"
@@ -67,6 +72,7 @@ macro_rules! next_argument {
 }
 
 /// Calls a function.
+#[macro_export]
 macro_rules! call {
     ($function:literal) => {
         concat!("bl ", $function)
@@ -74,6 +80,7 @@ macro_rules! call {
 }
 
 /// Goes to [`jump_elsewhere`] if the word `{elsewhere}` is not null.
+#[macro_export]
 macro_rules! unless_elsewhere {
     () => {
         "adrp x9, {elsewhere}\nldr x9, [x9, :lo12:{elsewhere}]\ncbnz x9, 2f"
@@ -81,10 +88,9 @@ macro_rules! unless_elsewhere {
 }
 
 /// Passes the call on to where `{elsewhere}` points.
+#[macro_export]
 macro_rules! jump_elsewhere {
     () => {
         "2:\nbr x9"
     };
 }
-
-pub(crate) use {call, drop_caller, jump_elsewhere, next_argument, store_caller, unless_elsewhere};

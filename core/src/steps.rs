@@ -1,0 +1,86 @@
+//! A stack in parts: what `libuunwind-compat.so` asks of `libuunwind.so` ([`crate::library::Library::steps`]).
+//!
+//! Interfaces that show one frame at a time, such as libunwind's cursors, keep a [`State`] in memory of their caller's,
+//! and go on from it as long as the frames are active.
+
+use crate::cursor::Cursor;
+use crate::regs::{Regs, COUNT};
+
+/// [`State::flags`], [`Step::flags`]: the pc is an interrupted instruction, and no return address.
+pub const EXACT: u32 = 1;
+/// As [`EXACT`]: a frame pointer led to the frame.
+pub const BY_FRAME_POINTER: u32 = 2;
+/// [`State::flags`]: whether the pc is exact is to be found out. It is, where no call stands before it.
+pub const UNSURE: u32 = 4;
+/// [`Step::flags`]: the frame is that of a signal's delivery; its caller was interrupted.
+pub const SIGNAL: u32 = 8;
+/// [`Step::flags`]: the frame lies in a window.
+pub const WINDOW: u32 = 16;
+
+/// Frames of one request; and words of its buffer on the stack.
+pub const STEPS: usize = 32;
+
+/// A frame's registers: where a walk goes on.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct State {
+    /// Process address of the instruction, or the return address.
+    pub pc: u64,
+    /// By DWARF number.
+    pub values: [u64; COUNT],
+    /// Bit n set: the value of register n is known. That of the stack pointer always is.
+    pub known: u32,
+    /// A sum of [`EXACT`], [`BY_FRAME_POINTER`] and [`UNSURE`].
+    pub flags: u32,
+}
+
+impl State {
+    /// Nothing is known.
+    pub const EMPTY: State = State { pc: 0, values: [0; COUNT], known: 0, flags: 0 };
+
+    /// The state of a frame with these registers.
+    pub fn new(regs: &Regs, flags: u32) -> State {
+        State { pc: regs.pc, values: *regs.values(), known: regs.known(), flags }
+    }
+
+    /// The cursor of a walk that begins here.
+    pub fn cursor(&self) -> Cursor {
+        Cursor { regs: Regs::some(self.pc, self.values, self.known), exact: self.flags & EXACT != 0 }
+    }
+}
+
+/// One machine frame.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// As [`State::pc`].
+    pub pc: u64,
+    /// Its stack pointer; of a caller, that after its callee has returned.
+    pub sp: u64,
+    /// A sum of [`EXACT`], [`BY_FRAME_POINTER`], [`SIGNAL`] and [`WINDOW`].
+    pub flags: u32,
+    /// Of a frame in a window, the generation of that.
+    pub generation: u32,
+}
+
+impl Step {
+    /// No frame.
+    pub const NONE: Step = Step { pc: 0, sp: 0, flags: 0, generation: 0 };
+}
+
+/// A request for the next frames.
+#[repr(C)]
+pub struct Steps {
+    /// In: the first frame. Out: the one after the last of `steps`, where `stop` is `BufferFull`.
+    pub state: State,
+    /// The stack pointer of whoever asks: what lies above it on the thread's own stack is in use.
+    pub sp: u64,
+    /// Where frames are written, `capacity` of them.
+    pub steps: *mut Step,
+    /// From 2 on; at most [`STEPS`] are written.
+    pub capacity: usize,
+    /// Out: number of frames.
+    pub count: usize,
+    /// Out: the `StopReason` number: `BufferFull` where there are more.
+    pub stop: u32,
+}
