@@ -135,6 +135,12 @@ impl Symbols {
         Symbols::read(path, true)
     }
 
+    /// A function that covers a file address.
+    pub fn at(&self, address: u64) -> Option<&str> {
+        let found = self.functions.iter().find(|(_, (start, len))| (*start..start + len).contains(&address));
+        found.map(|(name, _)| &**name)
+    }
+
     fn name(&self, frame: &Value) -> Option<String> {
         self.names(frame).into_iter().next()
     }

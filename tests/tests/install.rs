@@ -79,6 +79,7 @@ fn packages_are_small_and_whole() {
         "lib/uu/libuunwind-preload.so",
         "lib/uu/libuunwind-inject.so",
         "lib/uu/libuunwind-crash.so",
+        "lib/uu/libuunwind-compat.so",
         "lib/uu/libuunwind-setup.so",
         "lib/pkgconfig/uunwind.pc",
         "lib/cmake/uunwind/uunwindConfig.cmake",

@@ -245,12 +245,46 @@ fn the_object_for_crash_reports_interposes_the_start_of_threads_only() {
     ));
 }
 
+/// What it stands before is there by these names in the libraries that it stands before.
+#[test]
+fn the_drop_in_object_exports_what_is_listed() {
+    let listed = names(include_str!("../src/rules/compat_exports.txt"));
+    let theirs = ["/libc.so.6", "/libgcc_s.so.1", "/libunwind.so.8", "/libunwind-x86_64.so.8"];
+    let theirs = theirs.map(|name| if name.contains("unwind") { installed(name) } else { loaded(name) });
+    for name in &listed {
+        let is_there = theirs.iter().any(|facts| facts.exports.iter().any(|e| e == name));
+        assert!(is_there, "{name} is listed, but no library has such a function");
+    }
+    let libc = libc_exports();
+    none(violations(
+        &built("lib/uu/libuunwind-compat.so"),
+        &Policy {
+            soname: Some("libuunwind-compat.so"),
+            needed: &["libc.so.6"],
+            may_export: &|s| listed.contains(&s),
+            must_export: &listed,
+            may_use: &|s| libc.exports.iter().any(|e| e == s),
+            // As above.
+            excused: &["dl_iterate_phdr"],
+        },
+    ));
+}
+
+/// What a library of the system has that programs are linked with.
+fn installed(name: &str) -> Facts {
+    let folder = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64"].map(Path::new);
+    let path = folder.map(|folder| folder.join(name.trim_start_matches('/'))).into_iter().find(|path| path.exists());
+    read(&path.unwrap_or_else(|| panic!("{name} is not installed"))).expect("an ELF object")
+}
+
 #[test]
 fn entries_have_unwind_data() {
     let lib = paths::tree().join("lib");
     let plugins = std::fs::read_dir(lib.join("uu/plugins")).expect("ci/build lays out plugins").flatten();
-    for object in
-        [lib.join("libuunwind.so.0"), lib.join("uu/libuunwind-preload.so")].into_iter().chain(plugins.map(|p| p.path()))
+    for object in ["libuunwind.so.0", "uu/libuunwind-preload.so", "uu/libuunwind-compat.so"]
+        .map(|name| lib.join(name))
+        .into_iter()
+        .chain(plugins.map(|p| p.path()))
     {
         none(unwind::uncovered(&object).expect("an ELF object"));
     }
@@ -317,9 +351,12 @@ fn every_object_has_its_own_soname() {
             }
         }
     }
-    let others = 5;
+    let others = 6;
     let wanted = others + plugins::objects().count();
-    assert_eq!(seen, wanted, "the library, two samplers, the object for crash reports, the set-up object, the plugins");
+    assert_eq!(
+        seen, wanted,
+        "the library, two samplers, those for crash reports and others' interfaces, the set-up object, the plugins"
+    );
 }
 
 #[test]

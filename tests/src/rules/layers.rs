@@ -20,6 +20,7 @@ pub const SIGNAL_CRATES: &[&str] = &[
     "uunwind-deferred",
     "uunwind-ffi",
     "uunwind-crash",
+    "uunwind-compat",
     "uunwind-preload",
     "uunwind-inject",
 ];

@@ -1,0 +1,119 @@
+//! `libuunwind.so.0`, which walks: in the process already, or opened beside this object.
+
+use crate::next::dl_iterate_phdr;
+use core::ffi::{c_int, c_void, CStr};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use uunwind_core::library::{Library, BUILD, LIBRARY_SYMBOL};
+use uunwind_core::loaded::{self, PhdrInfo};
+use uunwind_core::opening::Opening;
+
+/// The library's table; null: there is none so far.
+static LIBRARY: AtomicPtr<Library> = AtomicPtr::new(core::ptr::null_mut());
+/// Whether the library was looked for: 0 not yet, 1 a thread does, 2 it was.
+static LOOKED: AtomicU32 = AtomicU32::new(0);
+
+#[cfg(not(test))]
+#[used]
+#[link_section = ".init_array"]
+static START: extern "C" fn() = start;
+
+#[cfg_attr(test, allow(dead_code, reason = "tests of this crate preload nothing"))]
+extern "C" fn start() {
+    let _ = library();
+}
+
+/// The library; `None`: it cannot be had, and calls go on to the next definition. The first call, before this object's
+/// constructor, is not for handlers.
+#[inline]
+pub fn library() -> Option<&'static Library> {
+    // SAFETY: a table in an object that is never unloaded.
+    match unsafe { LIBRARY.load(Ordering::Acquire).as_ref() } {
+        Some(library) => Some(library),
+        None => look(),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn look() -> Option<&'static Library> {
+    // Opening the library may allocate, and so come back here: that call has no library.
+    LOOKED.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+    // SAFETY: the calling thread's errno, which the program finds as it was.
+    let errno = unsafe { *libc::__errno_location() };
+    let found = find();
+    match found {
+        Ok(library) => LIBRARY.store(core::ptr::from_ref(library).cast_mut(), Ordering::Release),
+        Err(why) => complain(why),
+    }
+    crate::backtrace::begin(found.is_ok());
+    crate::unwind::begin(found.is_ok());
+    LOOKED.store(2, Ordering::Release);
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = errno };
+    found.ok()
+}
+
+fn find() -> Result<&'static Library, &'static CStr> {
+    let mut table = loaded_table();
+    if table.is_none() {
+        // SAFETY: normal context, libc's function.
+        if unsafe { loaded::program_allocates(dl_iterate_phdr) } {
+            // Its allocator may be set up in `main`, and the loader would call it now.
+            return Err(c"uu: the program has an allocator of its own: preload libuunwind.so.0 with libuunwind-compat.so, or stacks are taken as without it\n");
+        }
+        open().ok_or(c"uu: libuunwind.so.0 is not in the folder above libuunwind-compat.so, or cannot be opened: stacks are taken as without it\n")?;
+        table = loaded_table();
+    }
+    let ours = |library: &&Library| library.size as usize == size_of::<Library>() && library.build == BUILD;
+    // SAFETY: a table in an object that is never closed; its name is versioned, and size and build are checked before
+    // anything else is read.
+    let home = unsafe {
+        let table = table.and_then(|table| table.as_ref()).filter(ours);
+        table.and_then(|table| (table.home)().as_ref()).filter(ours).filter(|home| (home.ready)())
+    };
+    home.ok_or(c"uu: libuunwind.so.0 is of another build than libuunwind-compat.so, or does not serve this C library: stacks are taken as without it\n")
+}
+
+/// The table of a library that is loaded.
+fn loaded_table() -> Option<*const Library> {
+    // SAFETY: the loader's structure, during its iteration.
+    let look = |object: &PhdrInfo| unsafe { object.dynamic().symbol(LIBRARY_SYMBOL) };
+    // SAFETY: normal context, libc's function.
+    unsafe { loaded::find(dl_iterate_phdr, look) }.map(|symbol| symbol.address as *const Library)
+}
+
+/// Opens `../libuunwind.so.0`, seen from this object.
+fn open() -> Option<*mut c_void> {
+    let mut real = [0u8; libc::PATH_MAX as usize];
+    // SAFETY: normal context, libc's functions; room for a path. This object may be loaded through a link.
+    unsafe {
+        let own = loaded::path_of(dl_iterate_phdr, open as *const () as u64)?;
+        if libc::realpath(own.as_ptr(), real.as_mut_ptr().cast()).is_null() {
+            return None;
+        }
+    }
+    let own = CStr::from_bytes_until_nul(&real).ok()?;
+    let folder = own.to_bytes().iter().rposition(|byte| *byte == b'/')?;
+    let mut path = [0u8; 4096];
+    let parts = own.to_bytes().iter().take(folder + 1).chain(b"../libuunwind.so.0\0");
+    if parts.clone().count() > path.len() {
+        return None;
+    }
+    for (to, from) in path.iter_mut().zip(parts) {
+        *to = *from;
+    }
+    let path = CStr::from_bytes_until_nul(&path).ok()?;
+    // SAFETY: normal context, libc's functions; the program's allocator is ready.
+    let library = unsafe {
+        let opening = Opening::find(|name| loaded::symbol(dl_iterate_phdr, name))?;
+        opening.open(path, libc::RTLD_NOW | libc::RTLD_NODELETE)
+    };
+    (!library.is_null()).then_some(library)
+}
+
+fn complain(why: &CStr) {
+    // SAFETY: a string of ours.
+    unsafe { libc::write(STDERR, why.as_ptr().cast(), why.to_bytes().len()) };
+}
+
+const STDERR: c_int = 2;
