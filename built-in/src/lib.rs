@@ -5,7 +5,8 @@
 use uunwind_language::Half;
 
 /// The languages' crates, for their fuzz targets; `signal` in each is the half that runs in handlers.
-pub use {uunwind_lua_analyse as lua, uunwind_python_analyse as python};
+pub use {uunwind_lua_analyse as lua, uunwind_python_analyse as python, uunwind_ruby_analyse as ruby};
 
 /// One for each of uu's plugins. An object that several of them claim belongs to the plugin that was found first.
-pub const HALVES: &[&dyn Half] = &[&uunwind_python_analyse::Python, &uunwind_lua_analyse::Lua];
+pub const HALVES: &[&dyn Half] =
+    &[&uunwind_python_analyse::Python, &uunwind_lua_analyse::Lua, &uunwind_ruby_analyse::Ruby];

@@ -340,7 +340,10 @@ fn parse_frame(text: &str) -> Option<Frame> {
         let (rest, first) = rest.rsplit_once(" first ")?;
         let (rest, position) = rest.rsplit_once(" pos ")?;
         let (rest, code) = rest.rsplit_once(" code ")?;
-        let (name, place) = rest.strip_suffix(')')?.split_once(" (")?;
+        // Names of blocks have parentheses, and in one language files do.
+        let rest = rest.strip_suffix(')')?;
+        let (name, place) =
+            if matches!(plugin, "py" | "lua") { rest.split_once(" (")? } else { rest.rsplit_once(" (")? };
         let (file, line) = place.rsplit_once(':')?;
         if plugin == "lua" {
             let (name, file) = (name.to_owned(), file.to_owned());

@@ -33,6 +33,7 @@ mod registered_frames;
 mod requests;
 mod ring_records;
 mod ring_samples;
+mod ruby_overlay;
 mod rule_table;
 mod session;
 mod sframe;
@@ -89,6 +90,7 @@ targets! { $
     lua_overlay: "the Lua plugin, called by the walk, over damaged structures of PUC Lua", lua_overlay::run, 30_000;
     lua_state: "what a program registers as a Lua state", lua_state::run, 150_000;
     luajit_step: "the Lua plugin on LuaJIT, called by the walk, over memory that is damaged", luajit_step::run, 20_000;
+    ruby_overlay: "the Ruby plugin, called by the walk, over damaged structures of CRuby", ruby_overlay::run, 30_000;
     compiled_names: "symbols and source of Cython, mypyc and Nuitka", compiled_names::run, 60_000;
     python_lines: "location tables of CPython", python_lines::run, 150_000;
     stack_copy: "copies of stacks, and their walks", stack_copy::run, 60_000;

@@ -1,0 +1,349 @@
+//! The Ruby plugin, called by the walk, over the structures of a running CRuby with any damage.
+//!
+//! | bytes | |
+//! |---|---|
+//! | 1 | bit 0: the innermost frame was interrupted; other bits: number of activations, less one |
+//! | rest | damage: 2 bytes offset in memory or in the facts (modulo their size), 1 byte length, the bytes |
+//!
+//! Memory is three pages: objects, the VM stack, the native stack. Each activation has a C function, a block that
+//! called it, and the method around the block, which is the activation's outermost. The innermost native frame is the
+//! interpreter's loop.
+
+use crate::input::Input;
+use std::mem::size_of;
+use std::sync::Mutex;
+use uunwind_built_in::ruby::layout;
+use uunwind_built_in::ruby::signal::facts::{Extent, Facts, Plain, CONTEXT_AT};
+use uunwind_built_in::ruby::Version;
+use uunwind_core::cache::last_walk::LastWalk;
+use uunwind_core::cursor::Cursor;
+use uunwind_core::frame::{frames, Frame};
+use uunwind_core::memory::{Reader, Region};
+use uunwind_core::plugin::{Description, ABI, SCRATCH_BYTES, TEXT_LIMIT};
+use uunwind_core::regs::{Regs, RSP};
+use uunwind_core::rule::{Packed, Rule};
+use uunwind_core::span::Span;
+use uunwind_core::stop_reason::StopReason;
+use uunwind_core::walk::{walk, Claim, Claimed, Env, Look, Names, Replay, Setting, SCRATCH};
+
+const BASE: u64 = 0x10_0000;
+const BYTES: usize = 3 * 4096;
+/// Addresses in memory. The thread pointer is `BASE`.
+const CONTEXT: u64 = BASE + 0x100;
+const ISEQ: u64 = BASE + 0x200;
+const BODY: u64 = BASE + 0x300;
+const LINES: u64 = BASE + 0x3c0;
+const INDEX_TABLE: u64 = BASE + 0x400;
+const CODE: u64 = BASE + 0x500;
+const LABEL: u64 = BASE + 0x600;
+const BASE_LABEL: u64 = BASE + 0x640;
+const PATH: u64 = BASE + 0x680;
+const METHOD: u64 = BASE + 0x700;
+const C_METHOD: u64 = BASE + 0x740;
+const DEFINITION: u64 = BASE + 0x780;
+const C_DEFINITION: u64 = BASE + 0x7c0;
+const CLASS: u64 = BASE + 0x800;
+const EXTENSION: u64 = BASE + 0x840;
+const TABLE: u64 = BASE + 0x880;
+const ENTRIES: u64 = BASE + 0x8c0;
+const CLASS_PATH: u64 = BASE + 0x940;
+const SYMBOLS: u64 = BASE + 0xa00;
+const IDS: u64 = BASE + 0xa40;
+const PART: u64 = BASE + 0xa80;
+const ID_WORDS: u64 = BASE + 0xb00;
+const KEY_TEXT: u64 = BASE + 0xd00;
+const C_TEXT: u64 = BASE + 0xd40;
+const VM_STACK: u64 = BASE + 0x1000;
+const VM_WORDS: u64 = 512;
+const NATIVE: u64 = BASE + 0x2000;
+/// Serial numbers of `__classpath__` and of the C function's name, and their ids.
+const KEY_SERIAL: u64 = 20;
+const C_SERIAL: u64 = 21;
+const fn id(serial: u64) -> u64 {
+    serial << 4 | 1
+}
+
+/// Code of the interpreter, and the size of its frames in bytes.
+const TEXT: u64 = 0x40_0000;
+const EXEC: u64 = TEXT + 0x1000;
+const FRAME: i32 = 160;
+/// Where a tag lies in the native frame of `vm_exec`.
+const TAG: u64 = 16;
+/// DWARF number of the register that holds the loop's control frame.
+const ANCHOR: u8 = 15;
+const INDEX: u8 = 1;
+const UNTOUCHED: u8 = 0xa5;
+
+/// The facts, aligned as in the memfd.
+#[repr(align(16))]
+struct Aligned([u8; size_of::<Facts>()]);
+#[repr(align(16))]
+struct Scratch([u8; SCRATCH]);
+
+static FACTS: Mutex<Aligned> = Mutex::new(Aligned([0; size_of::<Facts>()]));
+
+struct Process {
+    claim: Claim,
+    frames: u8,
+    names: Vec<(u64, u64)>,
+}
+
+impl Env for Process {
+    fn rule(&mut self, _: &Cursor, _: &mut Reader<'_>) -> Packed {
+        match self.frames.checked_sub(1) {
+            Some(left) => {
+                self.frames = left;
+                Rule::simple(RSP, FRAME).pack()
+            }
+            None => Rule::end().pack(),
+        }
+    }
+
+    fn look(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
+        Look { claim: Claimed::By(self.claim), ..Look::at(self.rule(cursor, reader)) }
+    }
+
+    fn function(&mut self, _: &Claim, _: &Cursor, _: &mut Reader<'_>) -> Span {
+        Span::sized(TEXT, 0x2000)
+    }
+}
+
+impl Names for Process {
+    fn find_name(&mut self, _: u8, code: u64, fingerprint: u64) -> u32 {
+        self.names.iter().position(|name| *name == (code, fingerprint)).map_or(0, |index| index as u32 + 1)
+    }
+
+    fn describe(&mut self, _: u8, description: &Description, reader: &mut Reader<'_>) -> u32 {
+        for text in [&description.name, &description.file].into_iter().filter(|text| !text.is_own()) {
+            reader.read(text.address, &mut vec![0; text.len.min(TEXT_LIMIT) as usize]);
+        }
+        self.names.push((description.code, description.fingerprint));
+        self.names.len() as u32
+    }
+}
+
+impl Replay for Process {}
+
+/// Memory, written to by address.
+struct World(Vec<u8>);
+
+impl World {
+    fn put(&mut self, address: u64, bytes: &[u8]) {
+        let place = usize::try_from(address.wrapping_sub(BASE)).ok();
+        let room = place.and_then(|at| self.0.get_mut(at..at.checked_add(bytes.len())?));
+        if let Some(room) = room {
+            room.copy_from_slice(bytes);
+        }
+    }
+
+    fn word(&mut self, address: u64, word: u64) {
+        self.put(address, &word.to_le_bytes());
+    }
+
+    fn words(&mut self, address: u64, words: &[u64]) {
+        words.iter().enumerate().for_each(|(at, word)| self.word(address + 8 * at as u64, *word));
+    }
+
+    /// An embedded string.
+    fn string(&mut self, address: u64, text: &[u8]) {
+        self.words(address, &[5 | (text.len() as u64) << 14, 0]);
+        self.put(address + 16, text);
+    }
+
+    /// A runtime with this number of activations.
+    fn new(facts: &Facts, activations: u64) -> World {
+        let mut world = World(vec![0; BYTES]);
+        let size = u64::from(facts.frame_bytes);
+        let end = VM_STACK + 8 * VM_WORDS;
+        let first = end - size * (1 + 3 * activations);
+        world.word(BASE + 0x10, CONTEXT);
+        world.words(CONTEXT, &[VM_STACK, VM_WORDS, first, NATIVE + FRAME as u64 + TAG]);
+        world.objects(facts);
+        // Environments: of the C function, of the block, of the method around it, of the outermost frame.
+        let (c, block, method, dummy) = (VM_STACK + 16, VM_STACK + 40, VM_STACK + 64, VM_STACK + 88);
+        world.words(c - 16, &[C_METHOD, 0, 0x5555_0083]);
+        world.words(block - 16, &[0, method | 1, 0x2222_0001]);
+        world.words(method - 16, &[METHOD, 0, 0x1111_0023]);
+        world.words(dummy - 16, &[0, 0, 0x7999_00a3]);
+        let mut frame = |index: u64, pc: u64, iseq: u64, ep: u64| {
+            let at = first + index * size;
+            world.word(at + u64::from(facts.frame_pc), pc);
+            world.word(at + u64::from(facts.frame_iseq), iseq);
+            world.word(at + u64::from(facts.frame_ep), ep);
+        };
+        for activation in 0..activations {
+            frame(3 * activation, 0, 0, c);
+            frame(3 * activation + 1, CODE + 16, ISEQ, block);
+            frame(3 * activation + 2, CODE + 32, ISEQ, method);
+        }
+        frame(3 * activations, 0, 0, dummy);
+        // The outermost native frame has no caller.
+        for native in 1..=activations + 1 {
+            let sp = NATIVE + native * FRAME as u64;
+            // The return address into this frame, and its tag.
+            world.word(sp - 8, EXEC + 0x100);
+            let next = if native < activations { sp + FRAME as u64 + TAG } else { 0 };
+            world.word(sp + TAG + u64::from(facts.tag_previous), next);
+        }
+        world
+    }
+
+    fn objects(&mut self, facts: &Facts) {
+        let iseq = 0x1a | 7 << 12;
+        self.words(ISEQ, &[iseq, 0, BODY]);
+        let body = |offset: u32| BODY + u64::from(offset);
+        self.put(body(facts.body_size), &8u32.to_le_bytes());
+        for (offset, value) in [
+            (facts.body_code, CODE),
+            (facts.body_path, PATH),
+            (facts.body_base_label, BASE_LABEL),
+            (facts.body_label, LABEL),
+            (facts.body_first_line, 7 << 1 | 1),
+            (facts.body_lines, LINES),
+            (facts.body_index, INDEX_TABLE),
+        ] {
+            self.word(body(offset), value);
+        }
+        self.put(body(facts.body_lines_len), &2u32.to_le_bytes());
+        for entry in 0..2 {
+            self.put(LINES + entry * u64::from(facts.line_bytes), &(8 + entry as u32).to_le_bytes());
+        }
+        // The second entry begins at position 2.
+        let ranks = (0..9).fold(0, |ranks, at| ranks | (if at < 2 { 1 } else { 2 }) << (7 * at));
+        self.word(INDEX_TABLE, ranks);
+        self.string(LABEL, b"block in f");
+        self.string(BASE_LABEL, b"f");
+        self.string(PATH, b"/p.rb");
+        let entry = 0x1a | 6 << 12;
+        self.words(METHOD, &[entry, CLASS, DEFINITION, id(C_SERIAL), CLASS]);
+        self.words(C_METHOD, &[entry, CLASS, C_DEFINITION, id(C_SERIAL), CLASS]);
+        self.word(DEFINITION, 0);
+        self.word(C_DEFINITION, 1);
+        self.word(C_DEFINITION + u64::from(facts.definition_id), id(C_SERIAL));
+        self.word(CLASS, 2);
+        self.word(CLASS + u64::from(facts.class_extension), EXTENSION);
+        self.word(EXTENSION + u64::from(facts.extension_variables), TABLE);
+        self.words(TABLE + 0x20, &[0, 1, ENTRIES]);
+        self.words(ENTRIES, &[0, id(KEY_SERIAL), CLASS_PATH]);
+        self.string(CLASS_PATH, b"Kind");
+        self.put(SYMBOLS, &40u32.to_le_bytes());
+        self.word(SYMBOLS + u64::from(facts.symbols_ids), IDS);
+        // One element, in the object itself; and as many as a part has, elsewhere.
+        self.words(IDS, &[7 | 1 << 13 | 1 << 15, 0, PART]);
+        self.words(PART, &[7, 0, 1024, 1024, ID_WORDS]);
+        self.word(ID_WORDS + KEY_SERIAL * 16, KEY_TEXT);
+        self.word(ID_WORDS + C_SERIAL * 16, C_TEXT);
+        self.string(KEY_TEXT, b"__classpath__");
+        self.string(C_TEXT, b"each");
+    }
+}
+
+pub fn run(data: &[u8]) -> bool {
+    let mut input = Input::new(data);
+    let kind = input.u8();
+    let activations = u64::from(kind >> 1 & 7) + 1;
+    let Some(mut facts) = layout::of(Version { major: 3, minor: 1, teeny: 2 }) else { return false };
+    (facts.context, facts.context_offset, facts.symbols) = (CONTEXT_AT, 0x10, SYMBOLS);
+    facts.core = Extent { start: TEXT, end: TEXT + 0x1000 };
+    facts.exec = Extent { start: EXEC, end: EXEC + 0x1000 };
+    facts.leaving[0] = Extent { start: EXEC + 0x800, end: EXEC + 0x900 };
+    (facts.core_entry, facts.exec_entry, facts.core_register) = (16, 16, ANCHOR.into());
+    facts.core_frame = FRAME as u32;
+    let mut world = World::new(&facts, activations);
+    // A panic of an earlier input leaves only bytes in it.
+    let mut place = FACTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    place.0.copy_from_slice(facts.as_bytes());
+    while !input.is_empty() {
+        // The offset is reduced, since damage that hits nothing tests nothing.
+        let at = usize::from(input.u16()) % (BYTES + place.0.len());
+        let len = usize::from(input.u8());
+        let bytes = input.bytes(len);
+        match at.checked_sub(BYTES) {
+            None => world.put(BASE + at as u64, bytes),
+            Some(at) => {
+                let room = place.0.get_mut(at..).unwrap_or_default();
+                let fits = room.len().min(bytes.len());
+                room[..fits].copy_from_slice(&bytes[..fits]);
+            }
+        }
+    }
+    // SAFETY: the entry of a plugin that is linked in, which returns a static table for this ABI.
+    let plugin = unsafe { uunwind_built_in::ruby::signal::uu_plugin(ABI).as_ref() }.expect("a table for this ABI");
+    let (overlay, facts_len) = (plugin.overlay, place.0.len());
+    let claim = Claim { overlay, index: INDEX, facts: place.0.as_ptr(), facts_len, ..Claim::NOTHING };
+    let whole = World::new(&facts, activations);
+    let (mut names, mut last_walk, none) = (Vec::new(), Box::new(LastWalk::new()), std::ptr::null_mut());
+    let emitted = emit(&world, claim, (kind, 0x100), &facts, &mut names, none);
+    // A thread's walks may each replay parts of the previous one; each must emit what it would emit alone.
+    for (memory, kind, pc) in [(&whole, kind & !1, 0x200), (&world, kind, 0x100), (&whole, kind, 0x180)] {
+        let alone = emit(memory, claim, (kind, pc), &facts, &mut names.clone(), none);
+        let with_trail = emit(memory, claim, (kind, pc), &facts, &mut names, &raw mut *last_walk);
+        assert_eq!(alone, with_trail, "alone, and after another walk");
+    }
+    let ((stop, _, desync), words) = emitted;
+    // All functions of all activations, and no doubt.
+    let shown = frames(&words).filter(|frame| matches!(frame, Frame::Semantic { .. })).count();
+    stop == StopReason::Complete && desync == 0 && shown as u64 == 3 * activations
+}
+
+/// One walk. Returns how it ended, the numbers of its frames and of the doubtful ones; and its words.
+fn emit(
+    world: &World,
+    claim: Claim,
+    (kind, pc): (u8, u64),
+    facts: &Facts,
+    names: &mut Vec<(u64, u64)>,
+    last_walk: *mut LastWalk,
+) -> ((StopReason, u32, u32), Vec<u64>) {
+    let regions = [Region { address: BASE, bytes: &world.0 }];
+    let mut reader = Reader::recorded(&regions);
+    let activations = (kind >> 1 & 7) + 1;
+    let mut process = Process { claim, frames: activations + 1, names: std::mem::take(names) };
+    let mut scratch = Box::new(Scratch([UNTOUCHED; SCRATCH]));
+    let (scratch_at, progress) = (scratch.0.as_mut_ptr(), std::ptr::null_mut());
+    let exchange = std::ptr::null_mut();
+    let setting = Setting {
+        thread_pointer: BASE,
+        tsd_offset: 0,
+        ucontext: std::ptr::null(),
+        scratch: scratch_at,
+        exchange,
+        progress,
+        last_walk,
+        keep_outermost: false,
+    };
+    let mut words = vec![0; 512];
+    let mut registers = [0; 16];
+    let size = u64::from(facts.frame_bytes);
+    let first = VM_STACK + 8 * VM_WORDS - size * (1 + 3 * u64::from(activations));
+    (registers[usize::from(RSP)], registers[usize::from(ANCHOR)]) = (NATIVE, first + size);
+    let cursor = Cursor { regs: Regs::full(TEXT + pc, registers), exact: kind & 1 != 0 };
+    // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk; the last_walk, if any, is the caller's
+    // own.
+    let outcome = unsafe { walk(cursor, &mut process, &mut reader, &mut words, &setting) };
+    let mut parts = scratch.0.chunks(SCRATCH_BYTES).enumerate().filter(|(part, _)| *part != usize::from(INDEX));
+    let untouched = parts.all(|(_, bytes)| bytes == [UNTOUCHED; SCRATCH_BYTES]);
+    assert!(untouched, "scratch memory of another plugin was written");
+    *names = process.names;
+    words.truncate(outcome.words);
+    ((outcome.stop, outcome.frames, outcome.desync), words)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn undamaged_every_activation_is_emitted() {
+        for kind in 0..16 {
+            assert!(super::run(&[kind]), "{kind}");
+        }
+    }
+
+    #[test]
+    fn damage_is_doubt() {
+        // The innermost frame's flags, a tag's link, the context's control frame, a method's iseq.
+        for at in [0x1010u16, 0x10a0 + 0x1000 + 0x48, 0x110, 0x210] {
+            let [low, high] = at.to_le_bytes();
+            assert!(!super::run(&[2, low, high, 2, 0x55, 0x77]), "{at:#x}");
+        }
+    }
+}

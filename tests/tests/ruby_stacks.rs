@@ -1,0 +1,121 @@
+//! Ruby stacks against the runtime's own view: every test program under every Ruby of this machine.
+
+#[path = "ruby/grammar.rs"]
+mod grammar;
+#[path = "ruby/runtime.rs"]
+mod runtime;
+
+use grammar::Program;
+use runtime::{Expected, Ruby};
+use std::ffi::OsStr;
+use std::process::Command;
+use uunwind_tests::samples::{Frame, Sample};
+use uunwind_tests::{chance, paths, skips, uu};
+
+/// A tick of the timer at the moment of an explicit signal would swallow it, so the rate is the lowest.
+const EXPLICIT: &[&str] = &["--explicit", "-r", "1"];
+
+/// Calls `test` with each interpreter of this machine.
+#[track_caller]
+fn each(test: impl Fn(&Ruby) -> Result<(), String>) {
+    let found = runtime::all();
+    if found.is_empty() {
+        skips::skipped("Ruby stacks", "this machine has no ruby");
+    }
+    for ruby in found {
+        test(&ruby).unwrap_or_else(|error| panic!("{}: {error}", ruby.version));
+    }
+}
+
+#[test]
+fn methods_blocks_and_c_functions() {
+    each(|ruby| agrees(ruby, "nested"));
+}
+
+#[test]
+fn exceptions_on_their_way() {
+    each(|ruby| agrees(ruby, "exceptions"));
+}
+
+fn agrees(ruby: &Ruby, script: &str) -> Result<(), String> {
+    let scratch = paths::scratch(&format!("{script}-{}", ruby.version));
+    let oracle = scratch.join("oracle");
+    let program = ruby.run(script);
+    let program: Vec<&OsStr> = program.iter().map(|word| &**word).collect();
+    let configure = |command: &mut Command| ruby.configure(command, &oracle);
+    let samples = uu::record(&scratch, EXPLICIT, configure, &program).expect_code(0).samples();
+    for (expected, sample) in runtime::pair(&runtime::read(&oracle), &samples)? {
+        check(expected, sample).map_err(|e| format!("{e}\n{}", sample.text()))?;
+    }
+    Ok(())
+}
+
+fn check(expected: &Expected, sample: &Sample) -> Result<(), String> {
+    runtime::compare(expected, sample)?;
+    // "facts-pending" comes from a library that was just opened.
+    if !sample.complete() || !matches!(&*sample.flags, "-" | "" | "facts-pending") {
+        return Err("the stack is not complete, or is flagged".into());
+    }
+    runtime::check_hosts(sample)
+}
+
+/// Limit of the share of stacks in doubt.
+const DOUBTFUL: f64 = 0.01;
+/// The lines of one loop of `async.rb` that cost the same, and the share of the loop's samples that each of them has.
+const LOOP: [u32; 5] = [8, 9, 10, 11, 12];
+const LINE: std::ops::RangeInclusive<f64> = 0.1..=0.4;
+
+/// Interrupted at any place: every stack is one that the program can have, and a loop's lines have their shares.
+#[test]
+fn any_instruction() {
+    each(anywhere);
+}
+
+fn anywhere(ruby: &Ruby) -> Result<(), String> {
+    let scratch = paths::scratch(&format!("anywhere-{}", ruby.version));
+    let script = runtime::path("async");
+    let source = std::fs::read_to_string(&script).map_err(|e| e.to_string())?;
+    let program = Program::read(&script.to_string_lossy(), &source);
+    let configure = |command: &mut Command| {
+        ruby.configure(command, &scratch.join("oracle"));
+        command.env("UU_TEST_SECONDS", chance::seconds(2.0).to_string());
+    };
+    let [path, script] = ruby.run("async");
+    let command = [&*path, OsStr::new("--disable=gems"), &*script];
+    let samples = uu::record(&scratch, &["-r", "999"], configure, &command).expect_code(0).samples();
+    are_possible(ruby, &program, &samples)
+}
+
+fn are_possible(ruby: &Ruby, program: &Program, samples: &[Sample]) -> Result<(), String> {
+    let (mut right, mut doubtful) = (0, Vec::new());
+    for sample in samples {
+        let interpreter = |frame: &Frame| matches!(frame, Frame::Native { interpreter: true, .. });
+        if sample.flags.contains("desync") || !sample.complete() {
+            doubtful.push(sample);
+            continue;
+        }
+        match program.check(sample) {
+            Err(e) => return Err(format!("{e}\n{}", sample.text())),
+            Ok(0) if runtime::frames(sample).is_empty() && sample.frames.iter().any(interpreter) => {
+                doubtful.push(sample)
+            }
+            Ok(frames) => right += usize::from(frames > 0),
+        }
+    }
+    eprintln!("{}: {} samples, {right} of the program, {} in doubt", ruby.version, samples.len(), doubtful.len());
+    if let (true, Some(first)) = (chance::too_many(doubtful.len(), samples.len(), DOUBTFUL), doubtful.first()) {
+        return Err(format!("{} of {} stacks in doubt, such as\n{}", doubtful.len(), samples.len(), first.text()));
+    }
+    if right < 100 || right * 10 < samples.len() * 8 {
+        return Err(format!("Ruby frames in {right} of {} samples", samples.len()));
+    }
+    let shares = program.leaf_lines(samples, "Object#lines");
+    let of = |line| shares.get(&line).copied().unwrap_or(0) as usize;
+    let total = LOOP.map(of).iter().sum();
+    for line in LOOP {
+        if chance::too_few(of(line), total, *LINE.start()) || chance::too_many(of(line), total, *LINE.end()) {
+            return Err(format!("line {line} has {} of {total} samples of its loop: {shares:?}", of(line)));
+        }
+    }
+    Ok(())
+}
