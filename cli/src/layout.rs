@@ -11,6 +11,8 @@ pub struct Layout {
     pub library: PathBuf,
     /// `lib/uu/libuunwind-preload.so`.
     pub preload: PathBuf,
+    /// `lib/uu/libuunwind-alloc.so`.
+    pub alloc: PathBuf,
     /// `lib/uu/libuunwind-inject.so`.
     pub inject: PathBuf,
     /// `lib/uu/libuunwind-crash.so`.
@@ -42,6 +44,7 @@ pub fn find() -> Result<Layout, Failure> {
         command: exe.clone(),
         library: root.join("lib/libuunwind.so.0"),
         preload: root.join("lib/uu/libuunwind-preload.so"),
+        alloc: root.join("lib/uu/libuunwind-alloc.so"),
         inject: root.join("lib/uu/libuunwind-inject.so"),
         crash: root.join("lib/uu/libuunwind-crash.so"),
         plugins: root.join("lib/uu/plugins"),

@@ -7,11 +7,14 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
+use uunwind_recording::Held;
 use uunwind_report::formats::{Format, FORMATS};
 use uunwind_report::hide::NativeFrames;
 
 /// Highest rate, in Hz. CPU timers fire at the kernel's ticks, whose rate is lower: above it, samples only weigh more.
 const HIGHEST_RATE: u32 = 10_000;
+/// Least distance of sampled allocations, in bytes: below it, all of them may as well be recorded.
+const LEAST_BYTES: u32 = 64;
 
 /// Takes any word, and offers some to shells that complete it: words that are wrong are explained by the functions
 /// below.
@@ -87,13 +90,55 @@ pub fn native_frames(value: &OsString) -> Result<NativeFrames, Failure> {
     }
 }
 
-/// Whether threads that wait are sampled, too.
-pub fn wall(value: &OsString) -> Result<bool, Failure> {
-    match value.to_str() {
-        Some("cpu") => Ok(false),
-        Some("wall") => Ok(true),
-        _ => Err(Failure::new(format!("--mode {}: it takes cpu or wall", value.to_string_lossy()))),
+/// What is sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Threads that run.
+    Cpu,
+    /// Threads that wait, too.
+    Wall,
+    /// Allocations.
+    Alloc,
+}
+
+impl Mode {
+    /// Their names.
+    pub const NAMES: &[&str] = &["cpu", "wall", "alloc"];
+
+    /// The mode of this name.
+    pub fn of(value: &OsString) -> Result<Mode, Failure> {
+        match value.to_str() {
+            Some("cpu") => Ok(Mode::Cpu),
+            Some("wall") => Ok(Mode::Wall),
+            Some("alloc") => Ok(Mode::Alloc),
+            _ => Err(Failure::new(format!("--mode {}: it takes cpu, wall or alloc", value.to_string_lossy()))),
+        }
     }
+}
+
+/// Which allocations are shown.
+pub fn held(value: &OsString) -> Result<Held, Failure> {
+    match value.to_str() {
+        Some("peak") => Ok(Held::Peak),
+        Some("end") => Ok(Held::End),
+        Some("total") => Ok(Held::Total),
+        _ => Err(Failure::new(format!("--memory {}: it takes peak, end or total", value.to_string_lossy()))),
+    }
+}
+
+/// A number of bytes.
+pub fn bytes(value: &OsString, option: &str) -> Result<u32, Failure> {
+    let text = value.to_string_lossy();
+    let units = [("K", 10), ("M", 20), ("G", 30), ("KiB", 10), ("MiB", 20), ("GiB", 30)];
+    let unit = units.iter().find_map(|(unit, bits)| Some((text.strip_suffix(unit)?, *bits)));
+    let (number, bits) = unit.unwrap_or((&text, 0));
+    let number = number.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << bits));
+    number.and_then(|number| u32::try_from(number).ok()).filter(|number| *number >= LEAST_BYTES).ok_or_else(|| {
+        Failure::new(format!(
+            "{option} {text}: it takes a whole number of bytes from {LEAST_BYTES} on and below 4G, such as 65536, 512K or \
+             1M"
+        ))
+    })
 }
 
 /// A format by its name.
@@ -133,6 +178,17 @@ pub fn path(value: OsString, option: &str) -> Result<PathBuf, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_have_units() {
+        for (text, number) in [("65536", 65536), ("512K", 512 << 10), ("1M", 1 << 20), ("2GiB", 2 << 30)] {
+            assert_eq!(bytes(&text.into(), "--every-bytes").expect(text), number);
+        }
+        for text in ["0", "63", "4G", "-1", "K", "1.5M", "512k ", "18446744073709551615K", ""] {
+            let why = bytes(&text.into(), "--every-bytes").expect_err(text);
+            assert!(why.text.contains("512K") && why.text.contains(text), "{}", why.text);
+        }
+    }
 
     #[test]
     fn durations_have_units() {

@@ -21,12 +21,15 @@ use uunwind_recorder::watch::Watcher;
 use uunwind_recorder::{record_with, Config, Event, RecordError};
 use uunwind_recording::TapHolder;
 use uunwind_report::stream::{Delivery, Pipe, Stream};
-use uunwind_ring::{FLAG_AWAITING, FLAG_WALL};
+use uunwind_ring::{FLAG_ALLOC, FLAG_AWAITING, FLAG_WALL};
 
 /// The subcommand by which uu starts itself once for each plugin.
 pub const PLUGIN_SERVER: &str = "plugin-server";
 /// The subcommand by which uu starts itself to name functions.
 pub const NAMING_SERVER: &str = "naming-server";
+
+/// Of a program whose allocations are not seen.
+const OWN_MALLOC: &str = "defines malloc itself";
 
 /// Runs the subcommand; returns the exit code.
 pub fn run(options: &Options) -> Result<u8, Failure> {
@@ -42,6 +45,9 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     }
     if let Some(result) = &places.result {
         save::check(result)?;
+    }
+    if arguments.flags & FLAG_ALLOC != 0 {
+        stand_before_malloc(&mut config, arguments.python_malloc)?;
     }
     config.rate = arguments.rate;
     config.flags = arguments.flags;
@@ -67,6 +73,30 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         said_of_stream(&pipe.delivery(), path);
     }
     finish::finish(running, &arguments, places)
+}
+
+/// Has the object preloaded that samples allocations.
+fn stand_before_malloc(config: &mut Config, python_malloc: bool) -> Result<(), Failure> {
+    let program = config.executable.display();
+    if config.asan_runtime.is_some() {
+        return Err(Failure::new(format!(
+            "--mode alloc: {program} has AddressSanitizer, whose malloc comes before all others. Build it without"
+        )));
+    }
+    if config.allocator {
+        config.notes.push(format!(
+            "{program} {OWN_MALLOC}, so that its allocations are not seen. Those of programs that it starts are; to \
+             see its own, link it with libc's malloc, or with an allocator in a shared library"
+        ));
+    }
+    config.preload = layout::find()?.alloc;
+    if !config.preload.is_file() {
+        return Err(Failure::new(format!("{} is missing: install uu as a whole", config.preload.display())));
+    }
+    if python_malloc {
+        config.environment.push(("PYTHONMALLOC", "malloc"));
+    }
+    Ok(())
 }
 
 /// Who watches threads that wait, if these are to be sampled.
@@ -141,6 +171,7 @@ pub fn prepare(command: &[OsString]) -> Result<(Config, Analysers), Failure> {
         objects,
         asan_runtime: program.asan_runtime,
         allocator: program.allocator,
+        environment: Vec::new(),
         events_from: None,
         notes: program.notes,
         namer,
@@ -186,7 +217,7 @@ impl Shown {
             Event::Snapshot(_, None) if arguments.quiet => {}
             Event::Started { pid, .. } => {
                 let words = arguments.command.iter().map(|w| w.as_bytes());
-                begun(&words.collect::<Vec<_>>(), pid, arguments.rate, ". Ctrl-C ends it, and the recording");
+                begun(&words.collect::<Vec<_>>(), pid, &arguments.sampled(), ". Ctrl-C ends it, and the recording");
             }
             Event::Recording { samples } => self.recording(arguments, samples),
             Event::Snapshot(path, why) => snapshot(path, why),
@@ -231,10 +262,10 @@ fn snapshot(path: &Path, why: Option<&str>) {
 }
 
 /// Says that a recording of a command has begun, and `how`.
-fn begun(command: &[&[u8]], pid: u32, rate: u32, how: &str) {
+fn begun(command: &[&[u8]], pid: u32, rate: &str, how: &str) {
     if terminal::stderr_is_terminal() {
         let words: Vec<_> = command.iter().map(|word| String::from_utf8_lossy(word)).collect();
         let command = uunwind_report::formats::printable(&words.join(" "));
-        terminal::say(&format!("recording {command} (pid {pid}) at {rate} Hz{how}"));
+        terminal::say(&format!("recording {command} (pid {pid}) {rate}{how}"));
     }
 }

@@ -52,6 +52,10 @@ pub struct Options {
     /// Distinguish frames by line where they are merged by function otherwise
     #[arg(long)]
     lines: bool,
+    /// Of a recording of allocations: peak, what was held when that was most; end, what was not freed; total, all
+    #[arg(long, value_name = "WHICH", default_value = "peak",
+          value_parser = options::Offers(&["peak", "end", "total"]), hide_possible_values = true)]
+    memory: OsString,
     /// Charge native code to the function of a language that called it, and leave its frames out
     #[arg(long)]
     charge: bool,
@@ -101,7 +105,8 @@ pub fn run(options: Options) -> Result<u8, Failure> {
         save::check_apart(output, &files)?;
     }
     let view = view(&options.by, options.lines, [&options.filter, &options.focus, &options.ignore], native_frames)?;
-    let view = View { idle: options.idle, charge: options.charge, ..view };
+    let held = options::held(&options.memory)?;
+    let view = View { idle: options.idle, charge: options.charge, held, ..view };
     let (mut recording, whole) = read(file)?;
     crate::offline::walk(&mut recording, &options.debug_dir)?;
     if !others.is_empty() && format == Format::Recording {

@@ -196,24 +196,46 @@ fn preload_interposes_only_what_is_listed() {
         }
     }
     let listed = [of_libc, of_libgcc].concat();
-    none(violations(
-        &built("lib/uu/libuunwind-preload.so"),
-        &Policy {
-            soname: None,
-            needed: &["libc.so.6"],
-            may_export: &|s| listed.contains(&s),
-            must_export: &["sigaction", "sigaltstack", "pthread_create"],
-            may_use: &|s| libc.exports.iter().any(|e| e == s),
-            // The constructor and interposers look for symbols without dlsym(3), which may allocate.
-            excused: &["dl_iterate_phdr"],
-        },
-    ));
+    // The sampler of allocations is the same, with what stands before malloc.
+    for (object, more) in [("lib/uu/libuunwind-preload.so", &[][..]), ("lib/uu/libuunwind-alloc.so", &ALLOCATES)] {
+        none(violations(
+            &built(object),
+            &Policy {
+                soname: None,
+                needed: &["libc.so.6"],
+                may_export: &|s| listed.contains(&s) || more.contains(&s),
+                must_export: &[&["sigaction", "sigaltstack", "pthread_create"], more].concat(),
+                may_use: &|s| libc.exports.iter().any(|e| e == s),
+                // The constructor and interposers look for symbols without dlsym(3), which may allocate.
+                excused: &["dl_iterate_phdr"],
+            },
+        ));
+    }
+    assert_eq!(
+        ALLOCATES.iter().find(|name| !libc.exports.iter().any(|e| e == *name)),
+        None,
+        "libc has no such function"
+    );
 }
+
+/// malloc(3) and its relatives.
+const ALLOCATES: [&str; 10] = [
+    "malloc",
+    "calloc",
+    "realloc",
+    "reallocarray",
+    "aligned_alloc",
+    "posix_memalign",
+    "memalign",
+    "valloc",
+    "pvalloc",
+    "free",
+];
 
 /// Each mapping of an object costs every program that is recorded, also one that runs for half a millisecond.
 #[test]
 fn code_and_read_only_data_are_one_mapping() {
-    let own = ["lib/libuunwind.so.0", "lib/uu/libuunwind-preload.so"].map(str::to_owned);
+    let own = ["lib/libuunwind.so.0", "lib/uu/libuunwind-preload.so", "lib/uu/libuunwind-alloc.so"].map(str::to_owned);
     for object in own.into_iter().chain(plugins::objects()) {
         assert_eq!(built(&object).unwritten, 1, "{object}");
     }
@@ -281,7 +303,7 @@ fn installed(name: &str) -> Facts {
 fn entries_have_unwind_data() {
     let lib = paths::tree().join("lib");
     let plugins = std::fs::read_dir(lib.join("uu/plugins")).expect("ci/build lays out plugins").flatten();
-    for object in ["libuunwind.so.0", "uu/libuunwind-preload.so", "uu/libuunwind-compat.so"]
+    for object in ["libuunwind.so.0", "uu/libuunwind-preload.so", "uu/libuunwind-alloc.so", "uu/libuunwind-compat.so"]
         .map(|name| lib.join(name))
         .into_iter()
         .chain(plugins.map(|p| p.path()))
@@ -351,11 +373,11 @@ fn every_object_has_its_own_soname() {
             }
         }
     }
-    let others = 6;
+    let others = 7;
     let wanted = others + plugins::objects().count();
     assert_eq!(
         seen, wanted,
-        "the library, two samplers, those for crash reports and others' interfaces, the set-up object, the plugins"
+        "the library, three samplers, those for crash reports and others' interfaces, the set-up object, the plugins"
     );
 }
 

@@ -1,21 +1,25 @@
 //! The command line of `uu record`, and the files that follow from it.
 
 use crate::exit::Failure;
+use crate::options::Mode;
 use crate::{options, save};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
+use uunwind_recording::Unit;
 use uunwind_report::formats::Format;
 use uunwind_report::hide::NativeFrames;
 use uunwind_ring::{
-    FLAG_AWAITING, FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EXPLICIT, FLAG_KERNEL, FLAG_NO_CHILDREN, FLAG_NO_REPLAY,
-    FLAG_WALL,
+    FLAG_ALLOC, FLAG_AWAITING, FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EXPLICIT, FLAG_KERNEL, FLAG_NO_CHILDREN,
+    FLAG_NO_REPLAY, FLAG_WALL,
 };
 
 /// An odd rate, so that samples do not run in step with the program's own clocks.
 const DEFAULT_RATE: &str = "99";
+/// Bytes from a sampled allocation to the next, on average.
+const DEFAULT_BYTES: u32 = 512 << 10;
 
 /// Runs a program, or takes a running one, and records where it spends its CPU time.
 #[derive(Debug, Args)]
@@ -34,10 +38,20 @@ pub struct Options {
     /// With -p: record its children and theirs, too, those that it has and those to come
     #[arg(short, long)]
     subprocesses: bool,
-    /// cpu: sample threads that run, by their CPU time; wall: those that wait, too, by the time that passes
-    #[arg(long, value_name = "MODE", default_value = "cpu", value_parser = options::Offers(&["cpu", "wall"]),
+    /// cpu: sample threads that run, by their CPU time; wall: those that wait, too, by the time that passes; alloc:
+    /// sample allocations, by their bytes (below)
+    #[arg(long, value_name = "MODE", default_value = "cpu", value_parser = options::Offers(Mode::NAMES),
           hide_possible_values = true)]
     mode: OsString,
+    /// With --mode alloc: bytes from a sampled allocation to the next, on average [default: 512K]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true, conflicts_with = "all")]
+    every_bytes: Option<OsString>,
+    /// With --mode alloc: record every allocation
+    #[arg(long)]
+    all: bool,
+    /// With --mode alloc: have Python take its small objects from malloc, too, which takes longer (PYTHONMALLOC)
+    #[arg(long)]
+    python_malloc: bool,
     /// With --mode wall: show threads, too, that did nothing but wait in one place
     #[arg(short, long)]
     idle: bool,
@@ -137,6 +151,11 @@ With --mode wall, threads that wait are sampled, too: each sample shows its thre
 system call. Running threads sample themselves as ever. A waiting one is looked at from outside once for each call that
 it waits in, mostly without a stop, and then counted; no call ends early for it.
 
+With --mode alloc, allocations are sampled and no time: malloc and its relatives, of all threads, each with its stack, its
+size and when it was freed. uu report shows who held memory at its peak, at the end, or has allocated most (--memory).
+Python's objects of up to 512 bytes are in none of this: it maps arenas for them, which malloc does not see. With
+--python-malloc it takes each from malloc.
+
 Snapshots: SIGUSR2 to uu (or uu snapshot) and --every write what there is so far as a recording beside the other one,
 with .1.uu, .2.uu and so on at its end. The recording goes on.
 
@@ -164,10 +183,43 @@ Environment: UU_PLUGINS (plugin files or folders, separated by colons), NO_COLOR
     )
 }
 
+/// The distance of sampled allocations in bytes, 1 for all, if these are recorded.
+fn check_alloc(options: &Options, mode: Mode) -> Result<Option<u32>, Failure> {
+    if mode != Mode::Alloc {
+        let given = [
+            (options.every_bytes.is_some(), "--every-bytes"),
+            (options.all, "--all"),
+            (options.python_malloc, "--python-malloc"),
+        ];
+        return match given.iter().find(|(is_given, _)| *is_given) {
+            Some((_, option)) => Err(Failure::new(format!("{option} is for --mode alloc: give that, too"))),
+            None => Ok(None),
+        };
+    }
+    let others = [
+        (options.unwind != "live", "--unwind", "the stack of an allocation is walked at once"),
+        (options.kernel, "--kernel", "no allocation is made by the kernel"),
+        (options.explicit, "--explicit", "samples are those of allocations"),
+        (options.rate != DEFAULT_RATE, "-r (--rate)", "what is sampled follows from --every-bytes"),
+        (
+            options.pid.is_some(),
+            "-p (--pid)",
+            "uu stands in front of malloc from the start of a program on. Start PROGRAM with uu record",
+        ),
+    ];
+    match others.iter().find(|(is_given, ..)| *is_given) {
+        Some((_, option, why)) => Err(Failure::new(format!("{option} and --mode alloc do not go together: {why}"))),
+        None if options.all => Ok(Some(1)),
+        None => {
+            options.every_bytes.as_ref().map_or(Ok(DEFAULT_BYTES), |b| options::bytes(b, "--every-bytes")).map(Some)
+        }
+    }
+}
+
 /// The command line, with its values checked.
 #[derive(Debug)]
 pub struct Arguments {
-    /// Rate in Hz of CPU time.
+    /// Rate in Hz of CPU time; of allocations, the bytes from a sample to the next on average, 1 for all.
     pub rate: u32,
     /// A running process to record.
     pub pid: Option<u32>,
@@ -203,6 +255,8 @@ pub struct Arguments {
     pub keep: bool,
     /// Exit with code 125 if nothing was sampled.
     pub fail_empty: bool,
+    /// Python takes its small objects from malloc.
+    pub python_malloc: bool,
     /// `uunwind_ring::FLAG_*`.
     pub flags: u32,
     /// The program and its arguments.
@@ -210,6 +264,15 @@ pub struct Arguments {
 }
 
 impl Arguments {
+    /// What is sampled, for people.
+    pub fn sampled(&self) -> String {
+        match (self.flags & FLAG_ALLOC != 0, self.rate) {
+            (false, rate) => format!("at {rate} Hz"),
+            (true, 1) => "with every allocation".to_owned(),
+            (true, bytes) => format!("with an allocation in {}", Unit::Bytes.amount(bytes.into(), 1)),
+        }
+    }
+
     /// Checks the values of the options.
     pub fn of(options: &Options) -> Result<Arguments, Failure> {
         let path = |output: &OsString| options::path(output.clone(), "-o");
@@ -227,20 +290,24 @@ impl Arguments {
         let events_from = options.events_from.as_ref().map(|file| options::path(file.clone(), "--events-from"));
         let events_from = events_from.transpose()?;
         let format = options.format.as_ref().map(options::format).transpose()?;
+        let mode = Mode::of(&options.mode)?;
+        let is_wall = mode == Mode::Wall;
+        let bytes = check_alloc(options, mode)?;
         let flags = [
             (options.no_children, FLAG_NO_CHILDREN),
             (options.explicit, FLAG_EXPLICIT),
             (options.kernel, FLAG_KERNEL),
             (options.no_replay, FLAG_NO_REPLAY),
             (options.awaiting, FLAG_AWAITING),
-            (options::wall(&options.mode)?, FLAG_WALL),
+            (is_wall, FLAG_WALL),
+            (mode == Mode::Alloc, FLAG_ALLOC),
             (options.unwind == "offline", FLAG_COPIES),
             (options.unwind == "both", FLAG_COPIES_BESIDE),
         ];
-        if options.idle && !options::wall(&options.mode)? {
+        if options.idle && !is_wall {
             return Err(Failure::new("-i shows threads that only wait, which --mode wall samples: give that, too"));
         }
-        if options::wall(&options.mode)? && options.unwind != "live" {
+        if is_wall && options.unwind != "live" {
             return Err(Failure::new("--unwind offline and --mode wall do not go together: leave one of them out"));
         }
         if options.kernel && options.unwind != "live" {
@@ -254,7 +321,7 @@ impl Arguments {
                         of Python. Leave one of them out";
             return Err(Failure::new(text));
         }
-        if options.kernel && options::wall(&options.mode)? {
+        if options.kernel && is_wall {
             let text = "--kernel and --mode wall do not go together: perf events count CPU time. Leave one of them out";
             return Err(Failure::new(text));
         }
@@ -282,10 +349,11 @@ impl Arguments {
         }
         Ok(Arguments {
             names_later,
+            python_malloc: options.python_malloc,
             pid: options.pid.as_ref().map(|pid| options::pid(pid, "-p")).transpose()?,
             subprocesses: options.subprocesses,
             remote: options.remote,
-            rate: options::rate(&options.rate)?,
+            rate: bytes.map_or_else(|| options::rate(&options.rate), Ok)?,
             every: options.every.as_ref().map(options::every).transpose()?,
             duration: options.duration.as_ref().map(options::duration).transpose()?,
             format,

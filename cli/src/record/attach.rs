@@ -47,7 +47,7 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
         Event::Begun(..) | Event::Naming(_) | Event::Snapshot(_, None) if arguments.quiet => {}
         Event::Begun(command, _) => {
             let words: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
-            begun(&words, pid, arguments.rate, &format!(", {why}. Ctrl-C ends the recording"));
+            begun(&words, pid, &arguments.sampled(), &format!(", {why}. Ctrl-C ends the recording"));
         }
         Event::Snapshot(path, why) => snapshot(path, why),
         Event::Over => {}

@@ -70,6 +70,13 @@ fn unsampled(outcome: &Outcome, recording: Option<&Recording>, rate: u32) -> Str
     }
     let without_children = recording.is_some_and(|r| r.settings.flags & FLAG_NO_CHILDREN != 0);
     let children = if without_children { ". Children are not recorded with --no-children" } else { "" };
+    if recording.is_some_and(Recording::is_alloc) {
+        let own = recording.and_then(|r| r.notes.iter().find(|note| note.contains(super::OWN_MALLOC)));
+        if let Some(note) = own {
+            return note.clone();
+        }
+        return format!("no allocation was sampled, one in {rate} bytes on average. Give it more work, or use --all");
+    }
     if recording.is_some_and(|r| r.settings.flags & FLAG_WALL != 0) {
         let seconds = outcome.wall.as_secs_f64();
         return format!("the program ran for {seconds:.3} s, and no thread was there for a whole period at {rate} Hz");

@@ -4,6 +4,7 @@
 //! thread pointer. While it runs, every signal but faults is masked; the sampling signal is masked until the walk calls
 //! foreign code. A timer signal that interrupts a walk on its own thread is a tick of the watchdog.
 
+use crate::allocations::Allocation;
 use crate::client::{Context, CLIENT};
 use crate::late::Late;
 use crate::process::{self, Process};
@@ -65,6 +66,7 @@ pub struct Origin {
     kind: SampleKind,
     weight: u32,
     by_event: bool,
+    allocation: Option<Allocation>,
 }
 
 impl Origin {
@@ -76,7 +78,7 @@ impl Origin {
         // SAFETY: the kernel passes a valid siginfo.
         let (code, overrun) = unsafe { (field::<i32>(info, SI_CODE), field::<i32>(info, SI_OVERRUN)) };
         let weight = (overrun.max(0) as u32).saturating_add(1);
-        (code == SI_TIMER).then_some(Origin { kind: SampleKind::Timer, weight, by_event: false })
+        (code == SI_TIMER).then_some(Origin { kind: SampleKind::Timer, weight, by_event: false, allocation: None })
     }
 }
 
@@ -96,10 +98,15 @@ unsafe fn origin(process: &Process, info: *const u8) -> Option<Origin> {
     if code == TRAP_PERF && sampling() == libc::SIGTRAP {
         // SAFETY: as above.
         let data = unsafe { field::<u64>(info, SI_PERF_DATA) };
-        return (data == EVENT_COOKIE).then_some(Origin { kind: SampleKind::Timer, weight: 1, by_event: true });
+        return (data == EVENT_COOKIE).then_some(Origin {
+            kind: SampleKind::Timer,
+            weight: 1,
+            by_event: true,
+            allocation: None,
+        });
     }
     let explicit = code == SI_TKILL && process.setting.flags & FLAG_EXPLICIT != 0 && sender == process::pid();
-    explicit.then_some(Origin { kind: SampleKind::Explicit, weight: 1, by_event: false })
+    explicit.then_some(Origin { kind: SampleKind::Explicit, weight: 1, by_event: false, allocation: None })
 }
 
 unsafe extern "C" fn on_sample(signal: c_int, info: *mut libc::siginfo_t, ucontext: *mut c_void) -> usize {
@@ -198,16 +205,53 @@ pub unsafe fn on_fatal(signal: c_int, ucontext: *mut u8) {
     if process.facts.is_over() || !ending::enter(slot) {
         return;
     }
-    let origin = Origin { kind: SampleKind::Fatal, weight: signal as u32, by_event: false };
+    let origin = Origin { kind: SampleKind::Fatal, weight: signal as u32, by_event: false, allocation: None };
     // SAFETY: inside a handler of this thread, not nested.
     unsafe { take(process, slot, origin, room, ucontext) };
     slot.busy.store(0, Ordering::SeqCst);
 }
 
+/// Writes a sample of an allocation that the calling thread has made. False: it was not written, because the thread is
+/// inside a walk, its stack or its ring has no room, or the recording is over.
+///
+/// # Safety
+/// All signals but faults must be blocked, as in the handler. `ucontext` must describe a frame that lives until this
+/// function returns, on the stack that it runs on, with the thread's mask before.
+#[inline(never)]
+pub unsafe fn on_allocation(allocation: Allocation, ucontext: *mut u8) -> bool {
+    let (Some(process), Some(slot)) = (process::process(), slots::own()) else { return false };
+    // SAFETY: laid out as the kernel's.
+    let room = unsafe { altstack::room(slot, ucontext) };
+    // SAFETY: as above.
+    if room < HANDLER_STACK || unsafe { deferred::is_walking(slot, ucontext) } {
+        return false;
+    }
+    slot.busy.store(0, Ordering::Relaxed);
+    // SAFETY: libuunwind's function, outside of walks.
+    unsafe { (process.library.forget)() };
+    if process.facts.is_over() || !ending::enter(slot) {
+        ending::end(process);
+        return false;
+    }
+    let origin = Origin { kind: SampleKind::Allocation, weight: 1, by_event: false, allocation: Some(allocation) };
+    // SAFETY: as in the handler of this thread, not nested.
+    let written = unsafe { take(process, slot, origin, room, ucontext) };
+    slot.busy.store(0, Ordering::SeqCst);
+    if slot.deferred.load(Ordering::Relaxed) != 0 {
+        deferred::send_all(slot);
+    }
+    if ending::has_begun() {
+        ending::end(process);
+    }
+    written
+}
+
+/// Returns whether the sample was written.
+///
 /// # Safety
 /// As [`on_own_sample`], on a slot that the caller has marked busy.
-unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, room: u64, ucontext: *const u8) {
-    let Origin { kind, weight, by_event } = origin;
+unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, room: u64, ucontext: *const u8) -> bool {
+    let Origin { kind, weight, by_event, allocation } = origin;
     let is_tick = matches!(kind, SampleKind::Timer);
     let period = process.setting.period();
     let last_event = if is_tick { slot.events.load(Ordering::Relaxed) } else { 0 };
@@ -220,7 +264,7 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
         slot.events.store(time.max(1), Ordering::Relaxed);
     } else if last_event != 0 && !in_call && time.saturating_sub(last_event) < period - period / 4 {
         // Too early for an event: this tick has not taken the place of one's signal.
-        return;
+        return false;
     }
     // Where events see the user mode alone, time in system calls is the timer's.
     let is_placed = last_event != 0 && (!in_call || process.setting.flags & FLAG_USER_MODE == 0);
@@ -236,9 +280,9 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
     let shared = unsafe { &*block };
     let Some(carried) = carried else {
         shared.carried.store(slot.budget.carried(), Ordering::Relaxed);
-        return;
+        return false;
     };
-    let Some(buffers) = slot.buffers() else { return };
+    let Some(buffers) = slot.buffers() else { return false };
     let mut context = Context { process, block, time };
     let periods = if is_tick { weight } else { 1 };
     let late = Late::of(process, slot, periods, time);
@@ -285,9 +329,23 @@ unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, r
             (done, request.frames_emitted)
         }
     };
-    let taken = Taken { kind, time, weight, periods, carried, late, is_tick, is_placed, probed, copied, done, cost };
+    let taken = Taken {
+        kind,
+        allocation,
+        time,
+        weight,
+        periods,
+        carried,
+        late,
+        is_tick,
+        is_placed,
+        probed,
+        copied,
+        done,
+        cost,
+    };
     // SAFETY: passed on.
-    unsafe { write_sample(process, slot, &taken, &buffers, &mut request) };
+    unsafe { write_sample(process, slot, &taken, &buffers, &mut request) }
 }
 
 /// Whether the thread was in a system call. Then the timer's tick may have taken the place of an event's signal, which

@@ -14,6 +14,7 @@
 //! ending          the end of the recording in a process that continues to run
 //! process         the state of a recorded process; the child of a fork
 //! plugins         when they are opened; dlopen
+//! allocations     samples of allocations, for the object that counts them
 //! allocator       whether what allocates may be called
 //! threads         pthread_create, a timer for each thread, its end
 //! handler         one sampling signal, one sample
@@ -40,6 +41,7 @@ pub mod check {
     pub use crate::handler::{on_own_sample, Origin};
 }
 
+pub mod allocations;
 mod allocator;
 mod budget;
 mod client;

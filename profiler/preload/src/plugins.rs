@@ -8,11 +8,11 @@
 //! To open one allocates. A program that has an allocator of its own has them preloaded where the recorder has started
 //! it; others of this kind, until they call dlopen or pthread_create, are recorded without.
 
-use crate::allocator;
 use crate::process::{self, Process};
 use crate::real::{symbol, symbol_of_loaded};
 #[cfg(not(feature = "no-entry-points"))]
 use crate::real::{DLMOPEN, DLOPEN};
+use crate::{allocations, allocator};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use uunwind_core::library::Library;
@@ -138,7 +138,7 @@ fn open_now() {
         let place = unsafe { libc::__errno_location() };
         // SAFETY: as above.
         let errno = unsafe { *place };
-        open(process, process.objects.as_bytes());
+        allocations::aside(|| open(process, process.objects.as_bytes()));
         // SAFETY: as above.
         unsafe { *place = errno };
     }

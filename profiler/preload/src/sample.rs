@@ -1,5 +1,6 @@
 //! A sample whose walk is over: what is counted of it, and its record in the thread's ring.
 
+use crate::allocations::Allocation;
 use crate::client::{ring, HEADER};
 use crate::copy;
 use crate::late::Late;
@@ -25,6 +26,8 @@ use uunwind_ring::FLAG_COPIES_BESIDE;
 pub struct Taken {
     /// Why it was taken.
     pub kind: SampleKind,
+    /// Of what allocation it is, if it is of one.
+    pub allocation: Option<Allocation>,
     /// When: ns of CLOCK_MONOTONIC.
     pub time: u64,
     /// Periods that it stands for.
@@ -49,8 +52,8 @@ pub struct Taken {
     pub cost: u32,
 }
 
-/// Counts what the walk found, and writes the sample into the thread's ring. A function of its own, so that nothing of
-/// it lies on the walk's stack.
+/// Counts what the walk found, and writes the sample into the thread's ring. False: it is lost. A function of its own,
+/// so that nothing of it lies on the walk's stack.
 ///
 /// # Safety
 /// `request` must be that of the walk that this thread's handler has made in these buffers.
@@ -61,9 +64,22 @@ pub unsafe fn write_sample(
     taken: &Taken,
     buffers: &Buffers,
     request: &mut Request,
-) {
-    let Taken { kind, time, weight, periods, mut carried, late, is_tick, is_placed, probed, copied, done, cost } =
-        *taken;
+) -> bool {
+    let Taken {
+        kind,
+        allocation,
+        time,
+        weight,
+        periods,
+        mut carried,
+        late,
+        is_tick,
+        is_placed,
+        probed,
+        copied,
+        done,
+        cost,
+    } = *taken;
     let (period, ucontext, block) = (process.setting.period(), request.ucontext, slot.block());
     // SAFETY: blocks stay mapped.
     let shared = unsafe { &*block };
@@ -115,6 +131,7 @@ pub unsafe fn write_sample(
     let complete = request.result & RESULT_UNREPORTED == 0;
     // SAFETY: the kernel's ucontext.
     let complete = complete && (!is_placed || unsafe { place(&ring, ucontext) });
+    let complete = complete && allocation.is_none_or(|allocation| allocation.write(&ring));
     // SAFETY: the slot's own memory, which only this thread uses, all zero before its first sample; the walk has
     // written this number of words, or the copy `request.words` bytes.
     let written = complete
@@ -140,6 +157,7 @@ pub unsafe fn write_sample(
         shared.lost_weight.fetch_add(u64::from(periods), Ordering::Relaxed);
     }
     shared.carried.store(slot.budget.carried(), Ordering::Relaxed);
+    written
 }
 
 /// Records where the thread was interrupted for the sample that is written next. False: there was no room.

@@ -6,6 +6,7 @@ use uunwind_core::syscall::{self, nr};
 use uunwind_ring::facts::{FactsView, FACTS_BYTES, PUBLISHED_BYTES};
 use uunwind_ring::layout::*;
 use uunwind_ring::tables::TablesView;
+use uunwind_ring::FLAG_ALLOC;
 
 /// The settings in the environment variable [`uunwind_ring::ENV_SESSION`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub struct Setting {
     pub session_fd: u32,
     /// The recorder's fd of the memory with facts and rule tables.
     pub facts_fd: u32,
-    /// Samples a second of CPU time.
+    /// Samples a second of CPU time; with `FLAG_ALLOC` bytes from a sample to the next, on average.
     pub rate: u32,
     /// `uunwind_ring::FLAG_*`.
     pub flags: u32,
@@ -59,7 +60,8 @@ impl Setting {
             }
         }
         let [recorder, session_fd, facts_fd, rate, flags] = numbers;
-        (parts.next().is_none() && (1..=1_000_000).contains(&rate)).then_some(Setting {
+        let highest = if flags & FLAG_ALLOC != 0 { u32::MAX } else { 1_000_000 };
+        (parts.next().is_none() && (1..=highest).contains(&rate)).then_some(Setting {
             recorder,
             session_fd,
             facts_fd,

@@ -9,6 +9,7 @@
 //! buffers frames | scratch | last walk ...  | working memory (`Request::room`) | past samples | copies
 //! ```
 
+use crate::allocations::Countdown;
 use crate::budget::Budget;
 use crate::first_tick::FirstTick;
 use crate::injected;
@@ -86,6 +87,8 @@ pub struct Slot {
     /// When a perf event of the recorder's last came (CLOCK_MONOTONIC, ns), so that the recorder knows the weight of
     /// each sample; 0: none has.
     pub events: AtomicU64,
+    /// When the thread's next allocation is sampled.
+    pub countdown: Countdown,
     /// Signals for the program (a bit each) that arrived during a walk and will be sent again after it.
     pub deferred: AtomicU64,
     /// The siginfo of each deferred signal, in the order of `signals::virtual_signals`.
@@ -166,6 +169,7 @@ pub fn claim(thread_pointer: u64) -> Option<&'static Slot> {
     }
     slot.budget.reset();
     slot.first.reset();
+    slot.countdown.reset();
     slot.timer.store(NO_TIMER, Ordering::Relaxed);
     slot.thread_pointer.store(thread_pointer, Ordering::Relaxed);
     Some(slot)

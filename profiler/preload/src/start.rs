@@ -5,7 +5,7 @@ use crate::process::{self, Path, Process};
 use crate::real::{of_loaded, symbol, Real};
 use crate::session::{environment, Published, Session, Setting};
 use crate::signals::{self, dispositions, faults};
-use crate::{handler, plugins, real, slots, threads};
+use crate::{allocations, handler, plugins, real, slots, threads};
 use core::ffi::{c_void, CStr};
 use core::sync::atomic::Ordering;
 use uunwind_core::library::{Library, BUILD, LIBRARY_SYMBOL};
@@ -105,6 +105,7 @@ fn record(session: &CStr) {
             plugins::open(process, list);
         }
     });
+    allocations::begin(process);
 }
 
 /// Maps the facts and the session. `None` if that fails, or if the recording is over.

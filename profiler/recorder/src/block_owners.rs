@@ -2,6 +2,7 @@
 
 use crate::child::{self, pidfd};
 use crate::ended::wait_status;
+use crate::free_reader::FreeReader;
 use crate::kernel::records::UserAt;
 use crate::kernel::stitch::Stitch;
 use crate::machine;
@@ -59,6 +60,8 @@ pub struct ProcessUse {
     pub plugins: Vec<String>,
     /// Looks for the names that languages have for its threads.
     pub thread_names: ThreadNames,
+    /// Reads what it frees.
+    pub frees: FreeReader,
 }
 
 /// A thread whose block is in use.
@@ -89,6 +92,8 @@ pub struct ThreadUse {
     pub run_delays: Option<(u64, u64)>,
     /// Where it was interrupted for its next sample.
     pub place: Option<UserAt>,
+    /// Of what allocation its next sample is: number and size.
+    pub allocation: Option<(u64, u64)>,
     /// The samples that a perf event takes of it.
     pub stitch: Option<Box<Stitch>>,
 }
@@ -126,6 +131,7 @@ impl ProcessUse {
             run_delay: 0,
             plugins: plugins(header),
             thread_names: ThreadNames::default(),
+            frees: FreeReader::default(),
         }
     }
 
@@ -179,6 +185,10 @@ impl ProcessUse {
             sample_bytes: self.sample_bytes,
             cpu_before: self.cpu_before,
             run_delay: self.run_delay,
+            allocations_lost: header.allocations_lost.load(Ordering::Relaxed),
+            allocated_lost: header.allocated_lost.load(Ordering::Relaxed),
+            untracked: header.untracked.load(Ordering::Relaxed),
+            frees_lost: header.frees_lost.load(Ordering::Relaxed).saturating_add(self.frees.lost),
         }
     }
 }

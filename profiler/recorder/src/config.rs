@@ -39,6 +39,8 @@ pub struct Config {
     /// The program defines malloc itself: nothing that allocates may be called before its `main`, so that plugins
     /// cannot be opened there. They are preloaded.
     pub allocator: bool,
+    /// Variables that the program gets besides, and their values.
+    pub environment: Vec<(&'static str, &'static str)>,
     /// Where a process listens that has the rights to open perf events (`kernel::helper`).
     pub events_from: Option<PathBuf>,
     /// Lines for the summary that were collected before the recording.

@@ -2,6 +2,7 @@
 
 mod ends;
 mod events;
+mod frees;
 mod names;
 mod run_delay;
 mod waits;
@@ -26,12 +27,13 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
-use uunwind_recording::{Name, Object, Sample, Thread, Writer};
+use uunwind_recording::{Amount, Name, Object, Sample, Thread, Writer};
 use uunwind_ring::layout::{BLOCKS, ENDED_THREAD, FORKED, FREE, LIVE_PROCESS, LIVE_THREAD, RING_BYTES};
 use uunwind_ring::record::{RecordHeader, SampleKind, SAMPLE_LOCK_SHIFT};
 use uunwind_ring::samples::Sample as RingSample;
 
 const _: () = assert!(Sample::FATAL == SampleKind::Fatal.number());
+const _: () = assert!(Sample::ALLOCATION == SampleKind::Allocation.number());
 const _: () = assert!(Sample::LOCK_SHIFT == SAMPLE_LOCK_SHIFT);
 
 /// Frames of a thread that are decoded in one pass, at most: ten milliseconds' worth of the deepest stacks at 20 kHz.
@@ -67,6 +69,8 @@ pub struct Drain {
     rests: bool,
     /// Number of samples written.
     pub samples: u64,
+    /// Bytes from a sampled allocation to the next, on average; 0: allocations are not sampled.
+    pub interval: u32,
     /// The processes that signals ended.
     pub ended: Ended,
     /// Samples what threads use before they are sampled themselves, if that is wanted.
@@ -116,6 +120,7 @@ impl Drain {
             closing: false,
             rests: false,
             samples: 0,
+            interval: 0,
             ended: Ended::default(),
             starts: None,
             watcher: None,
@@ -159,6 +164,7 @@ impl Drain {
                 }
             }
         }
+        self.frees(&mut pass);
         for block in gone.into_iter().chain(self.superseded()) {
             self.finish(block);
             pass.has_found = true;
@@ -309,6 +315,7 @@ impl Drain {
             is_sampled: false,
             run_delays: None,
             place: None,
+            allocation: None,
             stitch,
         };
         self.set(block, Some(Use::Thread(Box::new(used))));
@@ -362,7 +369,8 @@ impl Drain {
         thread.is_sampled = true;
         let (stacks, writer, index) = (&mut self.stacks, &mut self.writer, thread.index);
         let node = |parent, frame| stacks.node(parent, frame, |node| writer.node(node));
-        let place = thread.place.take();
+        let (place, allocation) = (thread.place.take(), thread.allocation.take());
+        let interval = self.interval;
         let mut periods = 0;
         match thread.samples.read(mark, coded, budget, node) {
             Ok((sample, node)) => {
@@ -372,10 +380,22 @@ impl Drain {
                     self.ended.is_shown(thread.pid);
                 }
                 periods = if is_tick { u64::from(weight) } else { 0 };
+                let allocation = allocation.filter(|_| kind == Sample::ALLOCATION);
                 match (place.filter(|_| is_tick), &mut thread.stitch) {
+                    _ if allocation.is_some() => {
+                        let (id, size) = allocation.unwrap_or_default();
+                        let weight = Amount::of(size, interval).weight().min(u32::MAX.into()) as u32;
+                        let sample = Sample { thread: index, stack: node, time, weight, stop, kind, flags };
+                        self.writer.allocation(sample, id, size);
+                        self.samples += 1;
+                    }
                     (Some(at), Some(stitch)) => stitch.push(UserStack { sample, node, at }),
                     (_, stitch) => {
                         stitch.iter_mut().filter(|_| is_tick).for_each(|stitch| stitch.counted(weight));
+                        // One that does not say what it is of was not made by our writer.
+                        if kind == Sample::ALLOCATION {
+                            return false;
+                        }
                         self.writer.sample(Sample { thread: index, stack: node, time, weight, stop, kind, flags });
                         self.samples += u64::from(kind != Sample::FATAL);
                     }
@@ -413,6 +433,11 @@ impl Drain {
             Record::Place(at) => {
                 if let Some(Some(Use::Thread(thread))) = self.uses.get_mut(block) {
                     thread.place = Some(at);
+                }
+            }
+            Record::Allocation { id, size } => {
+                if let Some(Some(Use::Thread(thread))) = self.uses.get_mut(block) {
+                    thread.allocation = Some((id, size));
                 }
             }
             Record::Copy { time, weight, beside, kind, flags, bytes } => {

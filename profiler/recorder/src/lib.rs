@@ -33,6 +33,7 @@ pub mod drain;
 mod ended;
 pub mod facts;
 pub mod found_names;
+mod free_reader;
 pub mod inherited;
 pub mod jit;
 pub mod kernel;

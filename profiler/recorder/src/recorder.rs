@@ -31,8 +31,8 @@ use uunwind_loader::Analysers;
 use uunwind_recording::{End, EndCause, Object, Recording, Settings, Writer, LEFT_RUNNING, NOT_RECORDED};
 use uunwind_ring::layout::SESSION_VERSION;
 use uunwind_ring::{
-    FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EVENTS, FLAG_EXPLICIT, FLAG_KERNEL, FLAG_NO_CHILDREN, FLAG_USER_MODE,
-    FLAG_WALL,
+    FLAG_ALLOC, FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EVENTS, FLAG_EXPLICIT, FLAG_KERNEL, FLAG_NO_CHILDREN,
+    FLAG_USER_MODE, FLAG_WALL,
 };
 use uunwind_tables_build::private_folder::Drawer;
 use uunwind_tables_build::{user_folder, Cache};
@@ -137,9 +137,13 @@ pub fn record_with(
     }
     languages.iter().for_each(|language| writer.language(language));
     event(Event::Started { pid, output: &path });
-    let survey = Survey::new(pid, config.preload.clone(), config.flags & FLAG_NO_CHILDREN != 0, config.rate);
+    // Of allocations, no share of the CPU time is expected.
+    let rate = if config.flags & FLAG_ALLOC != 0 { 1 } else { config.rate };
+    let survey = Survey::new(pid, config.preload.clone(), config.flags & FLAG_NO_CHILDREN != 0, rate);
     let mut drain = Drain::new(session, facts, objects, writer, survey);
-    drain.starts = watcher.is_none().then(|| Starts::new(config.rate, machine::monotonic()));
+    let is_alloc = config.flags & FLAG_ALLOC != 0;
+    drain.interval = if is_alloc { config.rate } else { 0 };
+    drain.starts = (watcher.is_none() && !is_alloc).then(|| Starts::new(config.rate, machine::monotonic()));
     drain.watcher = watcher;
     drain.clock = clock;
     drain.code_maps = (config.flags & (FLAG_COPIES | FLAG_COPIES_BESIDE) != 0).then(CodeMaps::default);
@@ -202,7 +206,7 @@ fn probe(file: &mut std::fs::File) -> std::io::Result<()> {
 /// there are none, or what they lack.
 fn clock(config: &Config) -> (Option<KernelClock>, Option<String>) {
     let stacks = config.flags & FLAG_KERNEL != 0;
-    let is_possible = config.flags & (FLAG_EXPLICIT | FLAG_COPIES | FLAG_COPIES_BESIDE | FLAG_WALL) == 0;
+    let is_possible = config.flags & (FLAG_EXPLICIT | FLAG_COPIES | FLAG_COPIES_BESIDE | FLAG_WALL | FLAG_ALLOC) == 0;
     if !is_possible || !stacks && config.rate <= HIGH_RATE {
         return (None, None);
     }
@@ -329,6 +333,8 @@ impl Running {
             let left = duration.map_or(u128::MAX, |d| d.saturating_sub(begin.elapsed()).as_millis().max(1));
             let interval = match pass.fullest > BUSY {
                 _ if begins => 0,
+                // Threads that have no room wait for it.
+                true if self.drain.interval > 0 => 0,
                 _ if rest.is_on() => RESTING.min(u32::try_from(left).unwrap_or(u32::MAX)),
                 true => QUICK,
                 false => INTERVAL,

@@ -2,7 +2,8 @@
 
 use crate::kernel::records::UserAt;
 use uunwind_ring::record::{
-    padded, CopyRecord, LostRecord, NameRecord, ObjectRecord, PlaceRecord, RecordHeader, RecordType, ThreadRecord,
+    padded, AllocationRecord, CopyRecord, LostRecord, NameRecord, ObjectRecord, PlaceRecord, RecordHeader, RecordType,
+    ThreadRecord,
 };
 
 /// A parsed record, which owns its data. `uunwind_ring::record` describes the fields.
@@ -79,6 +80,13 @@ pub enum Record {
     Thread(String),
     /// Where the thread was interrupted for the sample after this.
     Place(UserAt),
+    /// Of what allocation the sample after this is.
+    Allocation {
+        /// Its number in the process; 0: its free is not reported.
+        id: u64,
+        /// Bytes that were asked for.
+        size: u64,
+    },
 }
 
 /// What was wrong with a record.
@@ -174,6 +182,7 @@ const _: () = assert!(
         && size_of::<LostRecord>() == 24
         && size_of::<ThreadRecord>() == 24
         && size_of::<PlaceRecord>() == 24
+        && size_of::<AllocationRecord>() == 24
 );
 
 fn parse(kind: RecordType, record: &[u8]) -> Option<Record> {
@@ -188,6 +197,7 @@ fn parse(kind: RecordType, record: &[u8]) -> Option<Record> {
         RecordType::Lost => Some(Record::Lost { samples: f.u64()?, weight: f.u64()? }),
         RecordType::Thread => Some(Record::Thread(comm(f.raw(16)?))),
         RecordType::Place => Some(Record::Place(UserAt { pc: f.u64()?, sp: f.u64()? })),
+        RecordType::Allocation => Some(Record::Allocation { id: f.u64()?, size: f.u64()? }),
     }
 }
 

@@ -248,6 +248,14 @@ impl Session {
         self.memory.word(Session::offset(block).filter(|_| inside)?.checked_add(offset)?)
     }
 
+    /// Publishes to a process how much of its log of frees is read.
+    pub fn set_frees_tail(&self, block: usize, tail: u64) {
+        let offset = Session::offset(block).map(|b| b + std::mem::offset_of!(ProcessBlock, frees_tail));
+        if let Some(word) = offset.and_then(|o| self.memory.word(o)) {
+            word.store(tail, Ordering::Release);
+        }
+    }
+
     /// Write position of a block's ring: the number of bytes that its thread has written so far.
     pub fn head(&self, block: usize) -> u64 {
         let offset = Session::offset(block).map(|b| b + std::mem::offset_of!(ThreadBlock, head));

@@ -13,7 +13,9 @@ use uunwind_ring::{ENV_OBJECTS, ENV_SESSION};
 /// Starts the program and returns its pid. The caller must wait for it.
 pub fn spawn(config: &Config, session: &str, preload: &OsStr, objects: &OsStr) -> Result<u32, RecordError> {
     let named = |name, value| (OsStr::new(name), value);
-    let added = [named(ENV_SESSION, OsStr::new(session)), named(ENV_OBJECTS, objects), named("LD_PRELOAD", preload)];
+    let mut added =
+        vec![named(ENV_SESSION, OsStr::new(session)), named(ENV_OBJECTS, objects), named("LD_PRELOAD", preload)];
+    added.extend(config.environment.iter().map(|(name, value)| named(name, OsStr::new(value))));
     run(&config.command, &added).map_err(|e| RecordError::Spawn(config.command.first().cloned().unwrap_or_default(), e))
 }
 

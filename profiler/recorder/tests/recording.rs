@@ -176,6 +176,7 @@ fn config(folder: &Path, role: &str) -> Config {
         objects: vec![],
         asan_runtime: None,
         allocator: false,
+        environment: Vec::new(),
         events_from: None,
         namer: Vec::new(),
         tap: Default::default(),

@@ -4,12 +4,14 @@
 //! * `model`, `jit`, `second_mappings`, `symbols`, `totals`: what the sections hold; `wire`, `section`: how they are
 //!   encoded;
 //! * `value`: what samples stand for;
+//! * `allocations`: what was allocated, when it was freed, and what was held when;
 //! * `copies`: samples whose stacks are walked later;
 //! * `read` and `write`: whole files; `growing`: one that is still being written; `merge`: several as one;
 //! * [`languages`]: what the recording has of interpreted languages, and what it lacks;
 //! * [`objects`]: which object covered an address at a time; `signals`: what signals are called.
 #![forbid(unsafe_code)]
 
+mod allocations;
 mod copies;
 pub mod error;
 mod growing;
@@ -29,6 +31,7 @@ mod value;
 pub mod wire;
 mod write;
 
+pub use allocations::{Allocation, Amount, Free, Held, Memory};
 pub use copies::{Of, StackCopy};
 pub use error::ReadError;
 pub use growing::Growing;

@@ -15,6 +15,11 @@ impl Recording {
         self.has_value_of(&other)?;
         let (rate, others) = (self.settings.rate, other.settings.rate);
         if rate != others {
+            if self.is_alloc() {
+                return Err(format!(
+                    "its samples are {others} bytes apart on average, and another one's {rate}: what one stands for differs"
+                ));
+            }
             return Err(format!(
                 "it was made at {others} Hz, and another one at {rate} Hz: their samples stand for different times"
             ));
@@ -68,6 +73,10 @@ impl Recording {
             symbols.unusable.iter_mut().for_each(|(object, _)| moved_by(object, objects));
         }
 
+        for allocation in &mut other.allocations {
+            allocation.sample += self.samples.len();
+            (allocation.freed, allocation.ended) = (allocation.freed.map(at), allocation.ended.map(at));
+        }
         for copy in &mut other.copies {
             match &mut copy.of {
                 Of::Sample(index) => *index += self.samples.len(),
@@ -75,6 +84,7 @@ impl Recording {
                 Of::Beside(thread, time) => (*thread, *time) = (thread.saturating_add(threads), at(*time)),
             }
         }
+        self.allocations.append(&mut other.allocations);
         self.copies.append(&mut other.copies);
         self.processes.append(&mut other.processes);
         self.threads.append(&mut other.threads);

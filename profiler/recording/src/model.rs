@@ -31,6 +31,9 @@ pub struct Settings {
 impl Settings {
     /// The one of `flags` that says that threads that wait were sampled, too (`uunwind_ring::FLAG_WALL`).
     pub const WALL: u32 = 32;
+    /// The one of `flags` that says that allocations were sampled, and that `rate` is the number of bytes from a sample
+    /// to the next, on average; 1: every allocation is one (`uunwind_ring::FLAG_ALLOC`).
+    pub const ALLOC: u32 = 1024;
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.put_bytes(self.uu_version.as_bytes());
@@ -294,7 +297,8 @@ pub struct Sample {
     pub stack: u32,
     /// Time in ns of CLOCK_MONOTONIC.
     pub time: u64,
-    /// Number of periods of CPU time that it stands for; of a fatal one, the number of the signal.
+    /// Number of periods of CPU time that it stands for; of a fatal one, the number of the signal; of an allocation,
+    /// the number of bytes, as far as 32 bits hold it.
     pub weight: u32,
     /// Number of its stop reason (`uunwind_core::stop_reason`); 0: the walk did not run.
     pub stop: u16,
@@ -352,6 +356,9 @@ impl Sample {
 
     /// `kind` of a sample that a timer has taken.
     pub(super) const TIMER: u8 = 0;
+
+    /// `kind` of a sample of an allocation.
+    pub const ALLOCATION: u8 = 4;
 
     /// Lowest of the two bits of `flags` that hold the [`Lock`] (`uunwind_ring::record::SAMPLE_LOCK_SHIFT`).
     pub const LOCK_SHIFT: u32 = 5;

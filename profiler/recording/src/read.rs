@@ -3,6 +3,7 @@
 //! Sections are read in order. Reading stops at the first one that is cut or damaged: all before it is kept,
 //! with a warning, since later sections refer to earlier ones by index.
 
+use crate::allocations::{Allocation, Free};
 use crate::copies::{Of, StackCopy};
 use crate::error::ReadError;
 use crate::jit::JitNames;
@@ -62,6 +63,10 @@ pub struct Recording {
     pub waits: Vec<Wait>,
     /// Stacks that await their walk.
     pub copies: Vec<StackCopy>,
+    /// What the samples of allocations are of, in their order.
+    pub allocations: Vec<Allocation>,
+    /// Frees, until their allocations have them; not after reading.
+    pub frees: Vec<Free>,
     /// Samples lost, by thread.
     pub lost: Vec<Lost>,
     /// Counters by process index.
@@ -115,7 +120,7 @@ impl Recording {
     /// Keeps only samples of threads that held their runtime's lock, and the fatal ones.
     pub fn keep_holders(&mut self) {
         let mut left_out = self.left_out;
-        self.samples.retain(|sample| {
+        self.retain_samples(|sample| {
             let kept = sample.lock() == Lock::Held;
             if !kept {
                 left_out.samples += 1;
@@ -221,6 +226,7 @@ impl Recording {
                 .warnings
                 .push(format!("{unknown} sections of a kind that this version does not know were skipped"));
         }
+        recording.join_frees();
         recording.judge(damage, at as usize, len as usize, path)?;
         Ok(recording)
     }
@@ -351,6 +357,14 @@ impl Recording {
                     let mapping = SecondMapping::decode(r)?;
                     self.check(mapping.process as usize, self.processes.len(), r, "process index")?;
                     self.second_mappings.push(mapping);
+                }
+            }
+            Kind::Allocations => self.read_allocations(r)?,
+            Kind::Frees => {
+                for _ in 0..r.count(Free::BYTES, "number of frees")? {
+                    let free = Free::decode(r)?;
+                    self.check(free.process as usize, self.processes.len(), r, "process index")?;
+                    self.frees.push(free);
                 }
             }
             Kind::Counters => {

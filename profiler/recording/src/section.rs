@@ -60,6 +60,10 @@ uunwind_core::numbered! {
         Waits = 21;
         /// Any number of `SecondMapping`s.
         SecondMappings = 22;
+        /// Any number of allocations, of the samples of allocations in the order in which both were written: id, size.
+        Allocations = 23;
+        /// Any number of `Free`s.
+        Frees = 24;
     }
 }
 

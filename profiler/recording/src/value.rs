@@ -35,7 +35,7 @@ pub struct Value {
 }
 
 /// All kinds.
-static KINDS: [Value; 2] = [
+static KINDS: [Value; 3] = [
     Value { flag: 0, unit: Unit::Time, name: "cpu", text: "CPU time", kind: "CPU time", profile: "CPU", title: "CPU" },
     Value {
         flag: Settings::WALL,
@@ -45,6 +45,15 @@ static KINDS: [Value; 2] = [
         kind: "wall-clock time",
         profile: "Wall-clock",
         title: "Wall-clock time",
+    },
+    Value {
+        flag: Settings::ALLOC,
+        unit: Unit::Bytes,
+        name: "space",
+        text: "memory",
+        kind: "allocations",
+        profile: "Memory",
+        title: "Memory",
     },
 ];
 

@@ -1,5 +1,6 @@
 //! Appends sections to a recording.
 
+use crate::allocations::Free;
 use crate::copies::StackCopy;
 use crate::jit::JitNames;
 use crate::languages::{encode_language, encode_lines, CodeLine};
@@ -48,6 +49,10 @@ pub struct Writer<W: Write> {
     sample_count: u32,
     copies: Vec<u8>,
     copy_count: u32,
+    allocations: Vec<u8>,
+    allocation_count: u32,
+    frees: Vec<u8>,
+    free_count: u32,
     written: u64,
     failed: Option<io::Error>,
     tap: Option<Box<dyn Tap>>,
@@ -80,6 +85,10 @@ impl<W: Write> Writer<W> {
             sample_count: 0,
             copies: Vec::new(),
             copy_count: 0,
+            allocations: Vec::new(),
+            allocation_count: 0,
+            frees: Vec::new(),
+            free_count: 0,
             written: 0,
             failed: None,
             tap: None,
@@ -185,6 +194,21 @@ impl<W: Write> Writer<W> {
         self.flush_if_full();
     }
 
+    /// The sample of an allocation: its number in its process, 0 if its free will not be written, and its size.
+    pub fn allocation(&mut self, sample: Sample, id: u64, size: u64) {
+        self.allocations.put_u64(id);
+        self.allocations.put_u64(size);
+        self.allocation_count += 1;
+        self.sample(Sample { kind: Sample::ALLOCATION, ..sample });
+    }
+
+    /// A sampled allocation, which may be written later, is freed.
+    pub fn free(&mut self, free: Free) {
+        free.encode(&mut self.frees);
+        self.free_count += 1;
+        self.flush_if_full();
+    }
+
     /// A sample of a thread already written, with a copy of its stack, to be walked later. `beside`: it is no sample of
     /// its own, but the copy of one that was walked.
     pub fn copy(&mut self, sample: Sample, beside: bool, bytes: &[u8]) {
@@ -194,7 +218,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn flush_if_full(&mut self) {
-        if self.samples.len() + self.nodes.len() + self.copies.len() + self.pending.len() > BATCH {
+        if self.samples.len() + self.nodes.len() + self.copies.len() + self.frees.len() + self.pending.len() > BATCH {
             self.flush();
         }
     }
@@ -290,11 +314,14 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Moves nodes and samples into sections: nodes first, since samples refer to them.
+    /// Moves nodes and samples into sections: nodes first, since samples refer to them, and samples before what they
+    /// are of.
     fn gather(&mut self) {
         for (kind, count, bytes) in [
             (Kind::Nodes, &mut self.node_count, &mut self.nodes),
             (Kind::Samples, &mut self.sample_count, &mut self.samples),
+            (Kind::Allocations, &mut self.allocation_count, &mut self.allocations),
+            (Kind::Frees, &mut self.free_count, &mut self.frees),
             (Kind::Copies, &mut self.copy_count, &mut self.copies),
         ] {
             if *count > 0 {

@@ -82,7 +82,7 @@ mod tests {
         let lines = kinds.iter().enumerate().map(|(n, kind)| Line { kind: *kind, ..Line::marker(n.to_string()) });
         let stack = |lines: &&[u32]| Stack { thread: 0, lines: Box::from(*lines), samples: 1, weight: 2 };
         let stacks: Vec<Stack> = stacks.iter().map(stack).collect();
-        let entry = |stack| Entry { time: u64::from(stack), stack, samples: 1, weight: 2 };
+        let entry = |stack| Entry { time: u64::from(stack), stack, weight: 2, sample: stack };
         let entries = (0..stacks.len() as u32).map(entry).collect();
         Profile { lines: lines.collect(), stacks, entries, ..Profile::default() }
     }

@@ -121,12 +121,12 @@ pub fn is_own(path: &[u8]) -> bool {
     let path = Path::new(text.as_ref());
     let Some(file) = path.file_name().and_then(|f| f.to_str()) else { return false };
     let in_plugins = path.parent().is_some_and(|dir| dir.ends_with("uu/plugins"));
-    file == "libuunwind-preload.so" || file.starts_with("libuunwind.so") || in_plugins
+    is_preload(text.as_bytes()) || file.starts_with("libuunwind.so") || in_plugins
 }
 
 /// Whether an object is the preloaded one, whose frames are always wrappers.
 pub fn is_preload(path: &[u8]) -> bool {
-    path.ends_with(b"/libuunwind-preload.so")
+    [&b"/libuunwind-preload.so"[..], b"/libuunwind-alloc.so"].iter().any(|name| path.ends_with(name))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::stacks::{Entry, Idle, Profile, Stack};
 use crate::unmatched;
 use regex_lite::Regex;
 use std::collections::HashMap;
-use uunwind_recording::{Process, Recording};
+use uunwind_recording::{Held, Process, Recording};
 
 /// A condition for a sample.
 #[derive(Clone, Debug)]
@@ -121,6 +121,13 @@ pub fn select(recording: &Recording, profile: Profile, conditions: &[Condition])
     Ok(Profile { selected, ..keep(profile, &kept, is_wanted) })
 }
 
+/// The allocations of a recording that are held at a time.
+pub fn held(recording: &Recording, profile: Profile, held: Held) -> Profile {
+    let chosen = recording.held(held);
+    let all = vec![true; profile.stacks.len()];
+    Profile { held: Some(held), ..keep(profile, &all, |entry| chosen.get(entry.sample as usize) == Some(&true)) }
+}
+
 /// The stacks that are `kept`, with the samples that are wanted.
 fn keep(profile: Profile, kept: &[bool], is_wanted: impl Fn(&Entry) -> bool) -> Profile {
     let mut place: Vec<Option<u32>> = vec![None; profile.stacks.len()];
@@ -137,7 +144,7 @@ fn keep(profile: Profile, kept: &[bool], is_wanted: impl Fn(&Entry) -> bool) -> 
             stacks.len() as u32 - 1
         });
         if let Some(stack) = stacks.get_mut(new as usize) {
-            stack.samples += u64::from(entry.samples);
+            stack.samples += entry.samples();
             stack.weight += entry.weight;
         }
         entries.push(Entry { stack: new, ..*entry });

@@ -9,7 +9,7 @@ use crate::resolve::{stop_text, Moment, Resolver};
 use frames::{Key, Shown};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use uunwind_core::frame::Frame;
-use uunwind_recording::{Sample, KERNEL};
+use uunwind_recording::{Held, Sample, KERNEL};
 use uunwind_ring::record::{
     SAMPLE_APART, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS,
 };
@@ -34,10 +34,21 @@ pub struct Entry {
     pub time: u64,
     /// Index into [`Profile::stacks`].
     pub stack: u32,
-    /// 1; 0 for the periods of a sample that a remark stands for.
-    pub samples: u32,
     /// Weight, in periods.
     pub weight: u64,
+    /// Index of its sample in the recording; [`Entry::NONE`]: it is of none, as the periods of a sample that a remark
+    /// stands for.
+    pub sample: u32,
+}
+
+impl Entry {
+    /// There is no sample.
+    pub const NONE: u32 = u32::MAX;
+
+    /// Number of its samples: 1 or 0.
+    pub fn samples(&self) -> u64 {
+        u64::from(self.sample != Entry::NONE)
+    }
 }
 
 /// A recording with names resolved and stacks merged.
@@ -53,6 +64,8 @@ pub struct Profile {
     pub fatal: Vec<Box<[u32]>>,
     /// What was left out: threads that did nothing but wait in one place.
     pub idle: Idle,
+    /// Of a recording of allocations: which of them these are; `None`: all.
+    pub held: Option<Held>,
     /// Whether functions have their lines in their names.
     pub by_line: bool,
     /// Whether some samples were left out because they met no condition.
@@ -89,10 +102,11 @@ struct Stacks {
 }
 
 impl Stacks {
-    fn add(&mut self, thread: u32, time: u64, lines: Box<[u32]>, samples: u32, weight: u64) {
+    /// `one`: the entry, whose stack is determined here.
+    fn add(&mut self, thread: u32, lines: Box<[u32]>, one: Entry) {
         let next = self.known.len() as u32;
         let stack = *self.known.entry((thread, lines)).or_insert(next);
-        self.entries.push(Entry { time, stack, samples, weight });
+        self.entries.push(Entry { stack, ..one });
     }
 
     /// The stacks by thread and lines, and the samples by time.
@@ -110,7 +124,7 @@ impl Stacks {
         for entry in &mut self.entries {
             entry.stack = place.get(entry.stack as usize).copied().unwrap_or(0);
             if let Some(stack) = stacks.get_mut(entry.stack as usize) {
-                (stack.samples, stack.weight) = (stack.samples + u64::from(entry.samples), stack.weight + entry.weight);
+                (stack.samples, stack.weight) = (stack.samples + entry.samples(), stack.weight + entry.weight);
             }
         }
         self.entries.sort_by_key(|entry| entry.time);
@@ -161,9 +175,8 @@ impl<'m, 'a> Merger<'m, 'a> {
         let recording = self.resolver.recording();
         let mut merged = Stacks::default();
         let markers = ["[signals blocked]", "[late tick]"].map(|text| self.intern(Line::marker(text.to_owned())));
-        for sample in &recording.samples {
+        for ((index, sample), weight) in (0..).zip(&recording.samples).zip(recording.weights()) {
             let stack = self.stack(sample);
-            let weight = u64::from(sample.weight.max(1));
             let [blocked, late] = markers;
             let outside = match sample.flags {
                 flags if flags & SAMPLE_BLOCKED != 0 => Some(blocked),
@@ -171,9 +184,14 @@ impl<'m, 'a> Merger<'m, 'a> {
                 _ => None,
             };
             let own = if outside.is_some() { 1 } else { weight };
-            merged.add(sample.thread, sample.time, stack.into(), 1, own);
+            let entry = Entry { time: sample.time, stack: 0, weight: own, sample: index };
+            merged.add(sample.thread, stack.into(), entry);
             if let Some(marker) = outside.filter(|_| weight > own) {
-                merged.add(sample.thread, sample.time, Box::from([marker]), 0, weight - own);
+                merged.add(
+                    sample.thread,
+                    Box::from([marker]),
+                    Entry { weight: weight - own, sample: Entry::NONE, ..entry },
+                );
             }
         }
         for start in &recording.starts {
@@ -182,7 +200,9 @@ impl<'m, 'a> Merger<'m, 'a> {
             let is_main = thread.zip(process).is_some_and(|(thread, process)| thread.tid == process.pid);
             let text = if is_main { "[process start]" } else { "[thread start]" };
             let line = self.intern(Line::marker(text.to_owned()));
-            merged.add(start.thread, start.time, Box::from([line]), 0, start.weight.into());
+            let weight = start.weight.into();
+            let entry = Entry { time: start.time, stack: 0, weight, sample: Entry::NONE };
+            merged.add(start.thread, Box::from([line]), entry);
         }
         let (stacks, entries) = merged.sorted();
         let fatal = recording.fatal.iter().map(|sample| self.stack(sample).into()).collect();

@@ -4,8 +4,9 @@ use crate::charge::{charge, Native};
 use crate::formats::Format;
 use crate::hide::NativeFrames;
 use crate::resolve::Resolver;
-use crate::selection::{group, select, without_idle, Condition, Groups};
+use crate::selection::{group, held, select, without_idle, Condition, Groups};
 use crate::stacks::{Merger, Profile};
+use uunwind_recording::Held;
 
 /// What is shown, and how.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +21,8 @@ pub struct View {
     pub lines: bool,
     /// Whether threads are shown that did nothing but wait in one place.
     pub idle: bool,
+    /// Of a recording of allocations: which of them.
+    pub held: Held,
     /// Whether all native code is charged to the function of a language that called it.
     pub charge: bool,
 }
@@ -34,12 +37,21 @@ impl View {
     /// The profile of a recording for a format.
     pub fn profile(&self, format: Format, resolver: &mut Resolver<'_>) -> Result<Profile, String> {
         let recording = resolver.recording();
+        if recording.is_alloc() && matches!(format, Format::Trace | Format::Firefox) {
+            let name = format.offer().name;
+            return Err(format!("the format {name} shows time, and this is a recording of allocations"));
+        }
         let merger = match format {
             // Glue is hidden or shown by the page.
             Format::Html => Merger::marking_glue(resolver),
             _ => Merger::new(resolver, self.native_frames),
         };
         let profile = merger.profile();
+        let profile = match (recording.is_alloc(), format) {
+            // It has values of its own for all of them.
+            (true, Format::Pprof | Format::PprofGz | Format::Json | Format::Html) | (false, _) => profile,
+            (true, _) => held(recording, profile, self.held),
+        };
         // Before anything is selected: of a thread that has run, the waits alone may be wanted.
         let profile = if self.idle { profile } else { without_idle(profile) };
         let mut profile = select(recording, profile, &self.conditions)?;

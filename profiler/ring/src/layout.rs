@@ -20,7 +20,7 @@ use uunwind_core::walk::PLUGIN_INDICES;
 /// First word of the session header.
 pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"uu-ring1");
 /// Version of the session, the facts and the rule tables; a target that finds another version does not record.
-pub const SESSION_VERSION: u32 = 15;
+pub const SESSION_VERSION: u32 = 16;
 /// Bytes of the first page. The fields that identify the version have the same offsets in all versions: the magic word
 /// at 0, the version at 8, and the word at [`OTHER_VERSION_OFFSET`].
 pub const FIRST_PAGE: usize = 4096;
@@ -91,7 +91,8 @@ pub struct SessionHeader {
     pub resting: AtomicU32,
 }
 
-/// Header of a process block. The rest of the block is not used.
+/// Header of a process block. What follows it is a map of its code ([`crate::code_map`]), or a log of what it has freed
+/// ([`crate::frees`]).
 #[repr(C)]
 pub struct ProcessBlock {
     /// Process id.
@@ -134,6 +135,18 @@ pub struct ProcessBlock {
     pub interpreted: AtomicU64,
     /// Functions with unwind data registered by a JIT that got no window: damaged, overlapping, or no memory.
     pub frames_lost: AtomicU32,
+    /// Samples of allocations that are in no ring.
+    pub allocations_lost: AtomicU64,
+    /// Bytes of these allocations.
+    pub allocated_lost: AtomicU64,
+    /// Sampled allocations whose free is not seen: the table of live ones was full.
+    pub untracked: AtomicU64,
+    /// Frees of sampled allocations that found no room in the log: these seem to live.
+    pub frees_lost: AtomicU64,
+    /// Number of frees that have begun to be written to the log.
+    pub frees_head: AtomicU64,
+    /// Number of frees that the recorder has read.
+    pub frees_tail: AtomicU64,
 }
 
 /// Header of a thread block. The ring fills the rest of the block.

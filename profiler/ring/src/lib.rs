@@ -16,6 +16,7 @@
 pub mod code_map;
 pub mod copy;
 pub mod facts;
+pub mod frees;
 pub mod injected;
 pub mod layout;
 pub mod names;
@@ -27,7 +28,7 @@ pub mod tables;
 pub mod writer;
 
 /// Environment variable that switches the preloaded object on:
-/// `<recorder pid>:<session fd>:<facts fd>:<rate in Hz>:<flags>`, all decimal.
+/// `<recorder pid>:<session fd>:<facts fd>:<rate in Hz>:<flags>`, all decimal; with [`FLAG_ALLOC`] bytes for the rate.
 pub const ENV_SESSION: &str = "UU_SESSION";
 
 /// Environment variable with the objects that a recorded target opens, as absolute paths separated by colons: first
@@ -57,6 +58,10 @@ pub const FLAG_EVENTS: u32 = 128;
 pub const FLAG_KERNEL: u32 = 256;
 /// Flag in [`ENV_SESSION`], with [`FLAG_EVENTS`]: perf events sample the user mode alone, and the timers system calls.
 pub const FLAG_USER_MODE: u32 = 512;
+
+/// Flag in [`ENV_SESSION`]: allocations are sampled, and no timer is armed. What stands for the rate is the number of
+/// bytes from a sample to the next, on average; 1: every allocation is one.
+pub const FLAG_ALLOC: u32 = 1024;
 
 /// What distinguishes the recorder's perf events (`perf_event_attr.sig_data`, `si_perf_data`): no other event of the
 /// thread's has this number.

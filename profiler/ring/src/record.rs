@@ -27,6 +27,8 @@ uunwind_core::numbered! {
         /// Where the thread was interrupted for the sample after it: [`PlaceRecord`]. Only where perf events time the
         /// samples.
         Place = 8;
+        /// The allocation that the sample after it is of: [`AllocationRecord`].
+        Allocation = 9;
     }
 }
 
@@ -60,6 +62,8 @@ uunwind_core::numbered! {
         Fatal = 2;
         /// No handler took it: the thread was found waiting, from outside.
         Waiting = 3;
+        /// The thread has allocated memory.
+        Allocation = 4;
     }
 }
 
@@ -120,6 +124,19 @@ pub struct PlaceRecord {
     pub pc: u64,
     /// Stack pointer, a process address.
     pub sp: u64,
+}
+
+/// What was allocated.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct AllocationRecord {
+    /// Size and type of the record.
+    pub header: RecordHeader,
+    /// Number of the allocation in its process, from 1 on, by which a [free](crate::frees) says what it frees. 0: its
+    /// free will not be seen.
+    pub id: u64,
+    /// Bytes that were asked for.
+    pub size: u64,
 }
 
 /// Fixed part of a name.

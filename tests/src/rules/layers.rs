@@ -23,6 +23,7 @@ pub const SIGNAL_CRATES: &[&str] = &[
     "uunwind-compat",
     "uunwind-preload",
     "uunwind-inject",
+    "uunwind-alloc",
 ];
 
 /// Whether a folder has the signal half of a language's plugin.

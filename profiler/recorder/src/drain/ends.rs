@@ -99,6 +99,7 @@ impl Drain {
     }
 
     fn finish_process(&mut self, block: usize) {
+        self.last_frees(block, !self.closing);
         if let (Some(header), Some(Some(Use::Process(p)))) = (self.session.process(block), self.uses.get(block)) {
             let plugins = plugins(&header);
             if plugins != p.plugins {

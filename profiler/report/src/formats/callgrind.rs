@@ -9,7 +9,7 @@ use super::functions::Functions;
 use crate::stacks::Profile;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
-use uunwind_recording::Recording;
+use uunwind_recording::{Recording, Unit};
 
 /// Samples and time of a call.
 #[derive(Default)]
@@ -28,16 +28,19 @@ struct Function {
 /// The profile as text.
 pub fn render(recording: &Recording, profile: &Profile) -> String {
     let functions = Functions::new(profile);
-    let period = super::period(recording.settings.rate);
+    let value = recording.value();
+    let period = value.unit.least(recording.settings.rate);
+    // The events' short name.
+    let event = if value.unit == Unit::Time { "ns" } else { value.unit.name() };
     let costs = costs(profile, &functions, period);
     let total = profile.stacks.iter().fold(0u64, |sum, stack| sum.saturating_add(stack.weight.saturating_mul(period)));
     let mut out = format!(
-        "# callgrind format\nversion: 1\ncreator: uu {}\npid: {}\ncmd: {}\npositions: line\nevent: ns : {} in ns\n\
-         events: ns\nsummary: {total}\n",
+        "# callgrind format\nversion: 1\ncreator: uu {}\npid: {}\ncmd: {}\npositions: line\nevent: {event} : {} in {event}\n\
+         events: {event}\nsummary: {total}\n",
         env!("CARGO_PKG_VERSION"),
         recording.settings.pid,
         super::command(recording),
-        recording.value().text
+        value.text
     );
     let mut named = BTreeSet::new();
     for (index, function) in &costs {

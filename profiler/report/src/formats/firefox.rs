@@ -151,7 +151,7 @@ impl Maker<'_> {
             weights.push(entry.weight);
             cpu.push(if self.profile.waits(stack) { 0 } else { length });
             before = entry.time;
-            if entry.samples == 0 {
+            if entry.samples() == 0 {
                 let name = stack.lines.first().and_then(|line| self.profile.lines.get(*line as usize));
                 let name = name.map_or("", |line| &line.function);
                 losses.push((texts.id(name), entry.time.saturating_sub(length), entry.time, entry.weight));

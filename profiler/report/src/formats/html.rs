@@ -5,15 +5,18 @@ mod columns;
 mod tree;
 
 use super::pprof::gzip;
-use super::{period, threads};
+use super::threads;
 use crate::hide::NativeFrames;
 use crate::stacks::{Kind, Line, Profile};
 use columns::Columns;
 use serde_json::{json, Value};
 use std::collections::HashMap;
 use tree::{Interner, Tree};
-use uunwind_recording::Recording;
+use uunwind_recording::{Held, Recording};
 
+/// What the page shows of allocations, by choice.
+const HELD: [(Held, &str); 3] =
+    [(Held::Peak, "Held at the peak"), (Held::End, "Held at the end"), (Held::Total, "Allocated in all")];
 const PAGE: &str = include_str!("html/page.html");
 const STYLE: &str = include_str!("html/page.css");
 const SCRIPT: [&str; 6] = [
@@ -61,15 +64,25 @@ pub fn render(recording: &Recording, profile: &Profile, native: NativeFrames) ->
     let of_thread: HashMap<u32, u32> =
         threads::sampled(recording, profile).iter().map(|(index, _)| *index).zip(0..).collect();
     let since = |time: u64| (time.saturating_sub(recording.settings.start_monotonic) / bucket) as u32;
-    let mut samples: HashMap<(u32, u32, u32), u64> = HashMap::new();
+    // Of allocations, the page has what was held at the peak, at the end, and all.
+    let held = HELD.map(|(held, _)| if recording.is_alloc() { recording.held(held) } else { Vec::new() });
+    let mut samples: HashMap<(u32, u32, u32), [u64; HELD.len()]> = HashMap::new();
     for entry in &profile.entries {
         let Some(stack) = profile.stacks.get(entry.stack as usize) else { continue };
         let thread = of_thread.get(&stack.thread).copied().unwrap_or(0);
         let node = tree.of_stack.get(entry.stack as usize).copied().unwrap_or(0);
-        *samples.entry((since(entry.time), thread, node)).or_default() += entry.weight;
+        let weights = samples.entry((since(entry.time), thread, node)).or_default();
+        for (weight, held) in weights.iter_mut().zip(&held) {
+            let is_held = !recording.is_alloc() || held.get(entry.sample as usize) == Some(&true);
+            *weight += if is_held { entry.weight } else { 0 };
+        }
     }
-    let mut samples: Vec<((u32, u32, u32), u64)> = samples.into_iter().collect();
+    let mut samples: Vec<((u32, u32, u32), [u64; HELD.len()])> = samples.into_iter().collect();
     samples.sort_unstable();
+    // Bytes may be more than a number of a column holds.
+    let most = samples.iter().flat_map(|(_, weights)| weights).fold(0, |most, weight| most.max(*weight));
+    let shift = if recording.is_alloc() { (u64::BITS - most.leading_zeros()).saturating_sub(u32::BITS) } else { 0 };
+    let shown = if recording.is_alloc() { HELD.len() } else { 1 };
 
     let mut columns = Columns::default();
     columns.texts(&texts.list);
@@ -83,7 +96,10 @@ pub fn render(recording: &Recording, profile: &Profile, native: NativeFrames) ->
     columns.numbers((0..).zip(&tree.charged).map(|(node, to)| if *to == node { 0 } else { to + 1 }));
     columns.numbers(samples.iter().map(|((.., node), _)| *node));
     columns.numbers(samples.iter().map(|((_, thread, _), _)| *thread));
-    columns.numbers(samples.iter().map(|(_, weight)| u32::try_from(*weight).unwrap_or(u32::MAX)));
+    for at in 0..shown {
+        let weight = |weights: &[u64; HELD.len()]| weights.get(at).map_or(0, |weight| *weight >> shift);
+        columns.numbers(samples.iter().map(|(_, weights)| u32::try_from(weight(weights)).unwrap_or(u32::MAX)));
+    }
     let mut before = 0;
     columns.numbers(samples.iter().map(|((time, ..), _)| time - std::mem::replace(&mut before, *time)));
     let packed = gzip(&columns.bytes).map_err(|e| e.to_string())?;
@@ -96,7 +112,9 @@ pub fn render(recording: &Recording, profile: &Profile, native: NativeFrames) ->
             NativeFrames::Show => "show",
         },
         "summary": summary(recording, profile),
-        "period": period(recording.settings.rate),
+        "unit": recording.value().unit.name(),
+        "period": recording.value().unit.least(recording.settings.rate) << shift,
+        "held": HELD.iter().take(if recording.is_alloc() { shown } else { 0 }).map(|(_, text)| *text).collect::<Vec<_>>(),
         "duration": end,
         "bucket": bucket,
         "buckets": end.div_ceil(bucket),

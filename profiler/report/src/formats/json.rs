@@ -3,6 +3,7 @@
 use super::summary::single_waits;
 use crate::stacks::{Line, Profile};
 use serde_json::{json, Value};
+use std::collections::HashMap;
 use uunwind_recording::{Process, Recording};
 use uunwind_symbolize::hex;
 
@@ -20,6 +21,14 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
         stacks.map(|s| json!({"thread": s.thread, "frames": s.lines, "samples": s.samples, "weight": s.weight}));
     let entries = profile.entries.iter();
     let entries = entries.map(|e| json!({"time": since(e.time), "stack": e.stack, "weight": e.weight}));
+    let places: HashMap<u32, usize> = profile.entries.iter().zip(0..).map(|(entry, at)| (entry.sample, at)).collect();
+    let allocations = recording.allocations.iter().filter_map(|a| {
+        let sample = places.get(&u32::try_from(a.sample).ok()?)?;
+        let is_seen = a.id != 0;
+        Some(json!({
+            "sample": sample, "size": a.size, "freed": a.freed.map(since), "ended": a.ended.map(since), "tracked": is_seen,
+        }))
+    });
     let lost = recording.lost.iter();
     let lost = lost.map(|l| json!({"thread": l.thread, "samples": l.samples, "weight": l.weight}));
     let waits = single_waits(recording, profile);
@@ -35,7 +44,8 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
         "host": settings.host,
         "kernel": settings.kernel,
         "rate": settings.rate,
-        "period": super::period(settings.rate),
+        "unit": recording.value().unit.name(),
+        "period": recording.value().unit.least(settings.rate),
         "start": settings.start_unix,
         "duration": recording.end.as_ref().map(|end| since(end.time)),
         "processes": recording.processes.iter().map(process).collect::<Vec<_>>(),
@@ -49,6 +59,7 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
         "samples": entries.collect::<Vec<_>>(),
         "lost": lost.collect::<Vec<_>>(),
         "waits": waits.collect::<Vec<_>>(),
+        "allocations": allocations.collect::<Vec<_>>(),
         "notes": recording.notes,
         "warnings": recording.warnings,
     });

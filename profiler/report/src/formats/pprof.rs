@@ -1,12 +1,13 @@
 //! pprof: the profile.proto of google/pprof, with mappings and build-ids, functions and lines, and labels for process
-//! and thread. Sample types: samples/count and cpu/nanoseconds, or wall/nanoseconds.
+//! and thread. Sample types: samples/count and cpu/nanoseconds, or wall/nanoseconds; of allocations, those of Go's heap
+//! profiles: alloc_objects, alloc_space, inuse_objects, inuse_space. In use is what was held at the end.
 
 use super::proto::Message;
 use crate::stacks::{Kind, Line, Profile};
 use flate2::{write::GzEncoder, Compression};
 use std::collections::HashMap;
 use std::io::Write;
-use uunwind_recording::Recording;
+use uunwind_recording::{Amount, Held, Recording};
 use uunwind_symbolize::hex;
 
 /// Field numbers of `Profile` in profile.proto (<https://github.com/google/pprof/blob/main/proto/profile.proto>).
@@ -22,6 +23,31 @@ mod field {
     pub const PERIOD_TYPE: u64 = 11;
     pub const PERIOD: u64 = 12;
     pub const COMMENT: u64 = 13;
+    pub const DEFAULT_SAMPLE_TYPE: u64 = 14;
+}
+
+/// The values of a sample of allocations, as those of Go's heap profiles are called.
+const MEMORY: [(&str, &str); 4] =
+    [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")];
+
+/// These values of each stack; none, if the recording has no allocations.
+fn memory(recording: &Recording, profile: &Profile) -> Vec<[u64; 4]> {
+    if !recording.is_alloc() {
+        return Vec::new();
+    }
+    let (at_end, mut sums) = (recording.held(Held::End), vec![[0.0; 4]; profile.stacks.len()]);
+    let of_sample: HashMap<usize, Amount> =
+        recording.allocations.iter().map(|allocation| (allocation.sample, recording.amount(allocation))).collect();
+    for entry in &profile.entries {
+        let sample = entry.sample as usize;
+        let (Some(sum), Some(amount)) = (sums.get_mut(entry.stack as usize), of_sample.get(&sample)) else { continue };
+        let [objects, space, held_objects, held_space] = sum;
+        (*objects, *space) = (*objects + amount.count, *space + amount.bytes);
+        if at_end.get(sample) == Some(&true) {
+            (*held_objects, *held_space) = (*held_objects + amount.count, *held_space + amount.bytes);
+        }
+    }
+    sums.into_iter().map(|sums| sums.map(|sum| sum.round() as u64)).collect()
 }
 
 /// The string table: each text once; index 0 is the empty text.
@@ -83,7 +109,9 @@ impl Builder<'_> {
         let value = self.recording.value();
         let (name, unit) = (value.name, value.unit.name());
         let least = value.unit.least(settings.rate);
-        for (kind, unit) in [("samples", "count"), (name, unit)] {
+        let is_alloc = self.recording.is_alloc();
+        let kinds = if is_alloc { &MEMORY[..] } else { &[("samples", "count"), (name, unit)] };
+        for (kind, unit) in kinds.iter().copied() {
             let value = self.value_type(kind, unit);
             self.out.message(field::SAMPLE_TYPE, value);
         }
@@ -92,17 +120,27 @@ impl Builder<'_> {
             self.mapping(program);
         }
         let profile = self.profile;
+        let mut values = memory(self.recording, profile).into_iter();
         for stack in &profile.stacks {
             let locations = self.stack(&stack.lines);
             let mut sample = Message::default();
             sample.packed(1, locations);
-            sample.packed(2, [stack.samples, stack.weight.saturating_mul(least)]);
+            match values.next() {
+                Some(values) => sample.packed(2, values),
+                None => sample.packed(2, [stack.samples, stack.weight.saturating_mul(least)]),
+            }
             self.labels(stack.thread, &mut sample);
             self.out.message(field::SAMPLE, sample);
         }
         let value = self.value_type(name, unit);
         self.out.message(field::PERIOD_TYPE, value);
-        self.out.number(field::PERIOD, least);
+        let period = if is_alloc { settings.rate.into() } else { least };
+        self.out.number(field::PERIOD, period);
+        if is_alloc {
+            // What readers show first.
+            let shown = self.strings.id("inuse_space");
+            self.out.number(field::DEFAULT_SAMPLE_TYPE, shown);
+        }
         self.out.number(field::TIME_NANOS, settings.start_unix);
         let end = self.recording.end.as_ref().map_or(0, |e| e.time);
         self.out.number(field::DURATION_NANOS, end.saturating_sub(settings.start_monotonic));

@@ -79,6 +79,7 @@ fn header(recording: &Recording, index: usize, sample: &Sample, out: &mut String
         1 => "explicit",
         2 => "fatal",
         3 => "waiting",
+        4 => "allocation",
         _ => "unknown",
     };
     let mut set: Vec<&str> = FLAGS.iter().filter(|(bit, _)| sample.flags & bit != 0).map(|(_, text)| *text).collect();

@@ -4,6 +4,7 @@ mod facts;
 mod fatal;
 mod hints;
 mod locks;
+mod memory;
 mod names;
 mod parts;
 mod samples;

@@ -10,7 +10,7 @@ use inferno::flamegraph::color::{Color, PaletteMap};
 use inferno::flamegraph::{from_lines, Direction, Options, TextTruncateDirection};
 use places::Frames;
 use std::fmt::Write;
-use uunwind_recording::Recording;
+use uunwind_recording::{Held, Recording};
 
 /// Levels of frames that a browser window shows without scrolling, at 900 pixels and 16 pixels a level.
 const SCREEN: usize = 45;
@@ -44,11 +44,16 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     // `frames` has put the lines in order, and relies on it. inferno takes lines as they are, last one first, for
     // charts only: otherwise they must be sorted by name.
     options.flame_chart = true;
-    options.title =
-        format!("{}: {}", recording.value().title, escape(&super::title(recording, TITLE)).replace("\\\\", "\\"));
+    let title = match profile.held {
+        Some(Held::Peak) => "Memory held at its peak",
+        Some(Held::End) => "Memory held at the end",
+        Some(Held::Total) => "Memory allocated",
+        None => recording.value().title,
+    };
+    options.title = format!("{title}: {}", escape(&super::title(recording, TITLE)).replace("\\\\", "\\"));
     let is_wall = super::is_wall(recording);
     options.subtitle = Some(subtitle(&frames, narrowest, is_wall));
-    options.count_name = "periods".to_owned();
+    options.count_name = if recording.is_alloc() { "bytes" } else { "periods" }.to_owned();
     options.palette_map = Some(&mut palette);
     let mut out = Vec::new();
     from_lines(&mut options, frames.folded().iter().rev().map(String::as_str), &mut out).map_err(|e| e.to_string())?;

@@ -76,7 +76,9 @@ async function load() {
   data.charged = columns.numbers(nodes).map((other, node) => (other ? other - 1 : node));
   data.node = columns.numbers(samples);
   data.thread = columns.numbers(samples);
-  data.weight = columns.numbers(samples);
+  // Of allocations: held at the peak, at the end, allocated in all. The page shows one of them.
+  data.weights = (facts.held.length ? facts.held : [""]).map(() => columns.numbers(samples));
+  data.weight = data.weights[0];
   const since = columns.numbers(samples);
   data.time = new Uint32Array(samples);
   for (let i = 0, time = 0; i < samples; i++) data.time[i] = time += since[i];

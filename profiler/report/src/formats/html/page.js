@@ -6,14 +6,14 @@ async function begin() {
   const { facts } = data;
   const colours = new Colours(data);
   const flames = new Flames(byId("flames"), colours);
-  const chosen = { byLine: false, glue: false, internals: false, hidden: new Set(), threads: "all", search: "" };
+  const chosen = { held: 0, byLine: false, glue: false, internals: false, hidden: new Set(), threads: "all", search: "" };
   const times = new Times(byId("times"), data, colours, () => weigh());
   let tree, wanted;
 
   byId("command").textContent = byId("command").title = facts.command;
   byId("facts").textContent = facts.summary;
   const percent = (weight) => ((100 * weight) / (tree.total[0] || 1)).toFixed(1) + " %";
-  const plain = (weight) => seconds(weight * facts.period);
+  const plain = (weight) => (facts.unit === "bytes" ? size : seconds)(weight * facts.period);
 
   function offerThreads() {
     const weights = new Float64Array(facts.threads.length);
@@ -35,6 +35,12 @@ async function begin() {
     }
   }
 
+  function offerHeld() {
+    const select = byId("held");
+    select.hidden = !facts.held.length;
+    facts.held.forEach((text, value) => select.append(Object.assign(document.createElement("option"), { value, text })));
+  }
+
   function offerLanguages() {
     facts.categories.forEach(({ label, kind }, category) => {
       if (kind === "remark") return;
@@ -52,6 +58,7 @@ async function begin() {
   }
 
   function grow() {
+    data.weight = data.weights[chosen.held];
     tree = new Tree(data, chosen);
     byId("by").textContent = chosen.byLine ? "By line" : "By function";
     byId("by").setAttribute("aria-pressed", chosen.byLine);
@@ -119,6 +126,7 @@ async function begin() {
   function remember() {
     const state = new URLSearchParams();
     if (chosen.search) state.set("search", chosen.search);
+    if (chosen.held) state.set("held", chosen.held);
     if (chosen.byLine) state.set("by", "line");
     if (chosen.glue !== (facts.native === "show")) state.set("glue", chosen.glue ? "shown" : "hidden");
     if (chosen.internals !== (facts.native !== "hide")) state.set("internals", chosen.internals ? "shown" : "charged");
@@ -132,6 +140,8 @@ async function begin() {
   function recall() {
     const state = new URLSearchParams(location.hash.slice(1));
     chosen.search = byId("search").value = state.get("search") ?? "";
+    chosen.held = facts.held[+state.get("held")] ? +state.get("held") : 0;
+    byId("held").value = chosen.held;
     chosen.byLine = state.get("by") === "line";
     chosen.glue = (state.get("glue") ?? (facts.native === "show" ? "shown" : "")) === "shown";
     chosen.internals = (state.get("internals") ?? (facts.native === "hide" ? "" : "shown")) === "shown";
@@ -163,6 +173,10 @@ async function begin() {
   byId("threads").addEventListener("change", (event) => {
     chosen.threads = event.target.value;
     weigh();
+  });
+  byId("held").addEventListener("change", (event) => {
+    chosen.held = +event.target.value;
+    grow();
   });
   const keys = {
     l: () => { chosen.byLine = !chosen.byLine; grow(); },
@@ -221,6 +235,7 @@ async function begin() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { redraw(); grow(); });
 
   offerThreads();
+  offerHeld();
   offerLanguages();
   recall();
   grow();

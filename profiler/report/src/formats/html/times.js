@@ -148,6 +148,7 @@ class Times {
 // The moments for which a sample stands: its weight is that of the time before it.
 function spanOf(data, i) {
   const to = data.time[i] + 1;
+  if (data.facts.unit === "bytes") return [to - 1, to];
   return [Math.max(0, to - Math.max(1, (data.weight[i] * data.facts.period) / data.facts.bucket)), to];
 }
 
@@ -155,6 +156,14 @@ function spanOf(data, i) {
 function roundStep(least) {
   const ten = 10 ** Math.floor(Math.log10(least));
   return [1, 2, 5, 10].map((times) => times * ten).find((step) => step >= least * 0.999);
+}
+
+// Bytes for people.
+function size(bytes) {
+  const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  for (; bytes >= 1024 && unit + 1 < units.length; unit++) bytes /= 1024;
+  return `${unit ? bytes.toFixed(2) : bytes} ${units[unit]}`;
 }
 
 // Nanoseconds for people.

@@ -1,7 +1,7 @@
 //! The head of the summary: CPU time, stacks, losses; and its end: rate, locks, threads, notes.
 
 use super::samples::render as stacks;
-use super::{counted, locks, percent, waits, Style};
+use super::{counted, locks, memory, percent, waits, Style};
 use crate::formats::{is_wall, threads};
 use crate::stacks::Profile;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,11 @@ pub fn head(recording: &Recording, profile: &Profile, style: Style) -> String {
     for warning in &recording.warnings {
         let _ = writeln!(out, "  {}", style.alert(&format!("warning: {}", crate::formats::printable(warning))));
     }
-    time(recording, &mut out);
+    if recording.is_alloc() {
+        memory::head(recording, profile, &mut out);
+    } else {
+        time(recording, &mut out);
+    }
     if is_wall(recording) {
         out.push_str(&waits::split(recording, profile, style));
     }
@@ -40,7 +44,9 @@ pub fn head(recording: &Recording, profile: &Profile, style: Style) -> String {
 pub fn rest(recording: &Recording, profile: &Profile, unusable: &[(u32, String)], style: Style) -> String {
     let mut out = String::new();
     rate(recording, &mut out);
-    locks::render(recording, profile, &mut out);
+    if !recording.is_alloc() {
+        locks::render(recording, profile, &mut out);
+    }
     awaiting(recording, &mut out);
     processes(recording, style, &mut out);
     for note in &recording.notes {
@@ -71,6 +77,10 @@ fn timed(recording: &Recording) -> (u64, u64) {
 
 fn rate(recording: &Recording, out: &mut String) {
     let settings = &recording.settings;
+    if recording.is_alloc() {
+        memory::rate(recording, out);
+        return duration(recording, out);
+    }
     if is_wall(recording) {
         let _ = writeln!(out, "  rate       {} Hz asked, of each thread's time", settings.rate);
         return duration(recording, out);
@@ -213,7 +223,7 @@ fn awaiting(recording: &Recording, out: &mut String) {
 fn losses(recording: &Recording, style: Style, out: &mut String) {
     let lost: u64 = recording.lost.iter().fold(0, |sum, l| sum.saturating_add(l.samples));
     let weight: u64 = recording.lost.iter().fold(0, |sum, l| sum.saturating_add(l.weight));
-    if lost > 0 {
+    if lost > 0 && !recording.is_alloc() {
         let seconds = weight as f64 / f64::from(recording.settings.rate.max(1));
         let line = format!(
             "  lost       {lost} samples of {seconds:.2} s: uu did not come to read them in time. A lower rate (-r) helps"

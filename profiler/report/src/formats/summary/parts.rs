@@ -92,6 +92,7 @@ pub fn tables(recording: &Recording, profile: &Profile, printer: &Printer<'_>) -
     for stack in &profile.stacks {
         super::table::add(of_thread.entry(stack.thread).or_default(), (stack.weight, stack.samples));
     }
+    let what = if profile.held.is_some() { "Memory" } else { "Time" };
     let (mut processes, mut threads) = (Parts::new(), Parts::new());
     for (index, amount) in of_thread {
         let Some(thread) = recording.threads.get(index as usize) else { continue };
@@ -117,7 +118,7 @@ pub fn tables(recording: &Recording, profile: &Profile, printer: &Printer<'_>) -
             Row { name, amount, ..Row::default() }
         };
         let several = parts.len() > 1;
-        several.then(|| printer.table(&format!("Time by {one}"), parts.into_iter().map(row).collect()))
+        several.then(|| printer.table(&format!("{what} by {one}"), parts.into_iter().map(row).collect()))
     })
 }
 

@@ -5,7 +5,7 @@ use super::{percent, Style};
 use crate::stacks::{Kind, Line, Profile, Stack};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
-use uunwind_recording::Recording;
+use uunwind_recording::{Held, Recording, Unit, Value};
 use uunwind_ring::record::SampleKind;
 
 /// Rows of each table, and of a verbose summary's.
@@ -74,7 +74,8 @@ pub(super) struct Printer<'a> {
     lines: &'a [Line],
     style: Style,
     all: u64,
-    rate: f64,
+    rate: u32,
+    value: &'static Value,
     /// Least share of a row, in percent.
     least: f64,
     /// False: the program has asked for samples, which stand for no time.
@@ -88,12 +89,23 @@ impl<'a> Printer<'a> {
             lines,
             style,
             all: profile.stacks.iter().fold(0u64, |sum, stack| sum.saturating_add(stack.weight)),
-            rate: f64::from(recording.settings.rate.max(1)),
+            rate: recording.settings.rate,
+            value: recording.value(),
             least: match !style.verbose && profile.stacks.iter().any(|stack| profile.waits(stack)) {
                 true => BESIDE_WAITS,
                 false => 0.0,
             },
             has_times: !recording.samples.iter().any(|sample| sample.kind == SampleKind::Explicit.number()),
+        }
+    }
+
+    /// What functions do with memory, if that is what samples stand for.
+    fn verb(&self) -> Option<&'static str> {
+        match (self.value.unit, self.profile.held) {
+            (Unit::Bytes, Some(Held::Peak)) => Some("held"),
+            (Unit::Bytes, Some(Held::End)) => Some("hold"),
+            (Unit::Bytes, _) => Some("allocate"),
+            _ => None,
         }
     }
 
@@ -105,14 +117,23 @@ impl<'a> Printer<'a> {
         }
         rows.sort_by(|a, b| b.amount.cmp(&a.amount).then_with(|| a.name.cmp(&b.name)));
         rows.truncate(if self.style.verbose { ROWS } else { FEW });
-        let column = if self.has_times { "     time" } else { "" };
+        let is_time = self.value.unit == Unit::Time;
+        let column = match (self.has_times, is_time) {
+            (true, true) => "     time",
+            (true, false) => "        size",
+            (false, _) => "",
+        };
         let mut out = format!("{}\n    share{column}  samples\n", self.style.heading(title));
         let names: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
         for (row, name) in rows.iter().zip(self.style.names(&names, USED)) {
             let below = row.lines.iter().map(|(name, amount)| (format!("  {name}"), *amount));
             for (name, (weight, samples)) in std::iter::once((name, row.amount)).chain(below) {
                 let share = percent(weight, self.all);
-                let time = if self.has_times { format!(" {:>7.2}s", weight as f64 / self.rate) } else { String::new() };
+                let time = match (self.has_times, is_time) {
+                    (true, true) => format!(" {:>7.2}s", weight as f64 / f64::from(self.rate.max(1))),
+                    (true, false) => format!(" {:>11}", self.value.unit.amount(weight, self.rate)),
+                    (false, _) => String::new(),
+                };
                 // Writing to a String cannot fail.
                 let _ = writeln!(out, "  {share:>5.1} %{time} {samples:>8}  {name}");
             }
@@ -188,7 +209,11 @@ fn languages(profile: &Profile, printer: &Printer<'_>) -> Vec<String> {
         if let Some(first) = name.get_mut(..1) {
             first.make_ascii_uppercase();
         }
-        printer.table(&format!("Hottest lines of {name}, with the native code that they call"), rows)
+        let title = match printer.verb() {
+            Some(verb) => format!("Lines of {name} that {verb} most, with the native code that they call"),
+            None => format!("Hottest lines of {name}, with the native code that they call"),
+        };
+        printer.table(&title, rows)
     };
     shown.into_iter().map(table).collect()
 }
@@ -257,17 +282,27 @@ fn functions(profile: &Profile, printer: &Printer<'_>, has_language: bool) -> Ve
         let first = cost.lines.first().and_then(|line| profile.lines.get(*line as usize));
         first.is_some_and(|line| is_so(line.kind))
     };
-    let is_much = |cost: &Cost| percent(cost.own.0, printer.all) >= NATIVE && is_of(cost, &is_native);
+    // What calls malloc for a language is nobody's question.
+    let is_much =
+        |cost: &Cost| percent(cost.own.0, printer.all) >= NATIVE && is_of(cost, &is_native) && printer.verb().is_none();
     let verbose = printer.style.verbose;
     let mut tables = Vec::new();
     if verbose || !has_language || costs.iter().any(is_much) {
         let rows = costs.iter().filter(|cost| cost.own.0 > 0 && (verbose || is_of(cost, &is_code)));
         let rows = rows.map(|cost| printer.function(cost, cost.own, &own));
-        tables.push(printer.table("Hottest functions by themselves", rows.collect()));
+        let title = match printer.verb() {
+            Some(verb) => format!("Functions that {verb} most by themselves"),
+            None => "Hottest functions by themselves".to_owned(),
+        };
+        tables.push(printer.table(&title, rows.collect()));
     }
     if verbose {
         let rows = costs.iter().filter(is_wanted).map(|cost| printer.function(cost, cost.total, &total));
-        tables.push(printer.table("Hottest functions with what they call", rows.collect()));
+        let title = match printer.verb() {
+            Some(verb) => format!("Functions that {verb} most with what they call"),
+            None => "Hottest functions with what they call".to_owned(),
+        };
+        tables.push(printer.table(&title, rows.collect()));
     }
     tables
 }

@@ -16,6 +16,9 @@ const SMALLEST: f64 = 5.0;
 /// Most lines that are printed, and of a verbose summary.
 const LINES: usize = 10;
 const VERBOSE_LINES: usize = 40;
+/// The heading.
+const TIME: &str = "Where the time is (outermost first)";
+const MEMORY: &str = "Where the memory is (outermost first)";
 /// Depth at which a row ends. Hostile stacks are cut here.
 const DEPTH: usize = 256;
 
@@ -120,7 +123,8 @@ pub fn render(profile: &Profile, lines: &[Line], programs: Option<&Programs>, st
         rows.push(Row { text, weight, inner: Vec::new() });
         heap.add(Some(row), names.split(branches));
     }
-    let mut out = format!("{}\n", style.heading("Where the time is (outermost first)"));
+    let title = if profile.held.is_some() { MEMORY } else { TIME };
+    let mut out = format!("{}\n", style.heading(title));
     print(&rows, roots, total, style, &mut out);
     if !heap.pending.is_empty() {
         let more = if style.verbose { "use -o x.svg or -f folded" } else { "with -v, or -o x.svg" };

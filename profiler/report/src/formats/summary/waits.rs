@@ -253,7 +253,7 @@ mod tests {
     /// The look of a wait is its thread's, and lies in it.
     #[test]
     fn single_waits_have_the_stacks_that_were_seen_in_them() {
-        let entry = |time, stack| crate::stacks::Entry { time, stack, samples: 1, weight: 1 };
+        let entry = |time, stack| crate::stacks::Entry { time, stack, weight: 1, sample: 0 };
         let all = Profile { entries: vec![entry(150, 0), entry(160, 1), entry(150, 2), entry(900, 0)], ..profile() };
         let wait = |thread, begin, duration| Wait { thread, begin, duration };
         let waits = vec![wait(0, 100, 50), wait(0, 151, 20), wait(1, 140, 20), wait(7, 0, u64::MAX)];
@@ -273,7 +273,7 @@ mod tests {
     /// A thread that only waits in one place is left out, but not the last one.
     #[test]
     fn idle_threads_are_left_out_unless_there_are_no_others() {
-        let entry = |stack, weight| crate::stacks::Entry { time: 0, stack, samples: weight, weight: weight.into() };
+        let entry = |stack, weight| crate::stacks::Entry { time: 0, stack, weight, sample: 0 };
         let all = Profile { entries: vec![entry(0, 30), entry(1, 10), entry(2, 60)], ..profile() };
         let shown = without_idle(all.clone());
         assert_eq!((shown.stacks.len(), shown.idle.threads.len(), shown.idle.weight), (2, 1, 60));

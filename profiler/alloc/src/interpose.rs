@@ -1,0 +1,307 @@
+//! The functions of [malloc(3)](https://man7.org/linux/man-pages/man3/malloc.3.html) and its relatives, which stand in
+//! front of the real ones.
+//!
+//! What is allocated is sampled when the real function has returned, and before the program has the address. What is
+//! freed leaves the table of live allocations before the real function frees it: afterwards, another thread may be
+//! given the address.
+
+use crate::count;
+use crate::live::Live;
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU32, Ordering};
+use uunwind_preload::allocations::{self, Allocation, Countdown, Real, CONTEXT_BYTES};
+
+/// The sampled allocations that live.
+static LIVE: Live = Live::new();
+/// Whether the table of them is mapped: 0 not yet, 1 a thread maps it, 2 yes, 3 there is no memory.
+static MAPPED: AtomicU32 = AtomicU32::new(0);
+const MAPPING: u32 = 1;
+const IS_MAPPED: u32 = 2;
+const NO_MEMORY: u32 = 3;
+
+/// The table has a bucket for each sample of a heap of this size, in bytes; and the least and the largest number of
+/// buckets.
+const HEAP: u64 = 16 << 30;
+const LEAST: u64 = 1 << 12;
+const MOST: u64 = 1 << 20;
+
+/// Offsets of registers in a ucontext: `gregs` from 40 on, REG_R12 = 4 ... REG_RIP = 16, of
+/// [ucontext.h](https://sourceware.org/git/?p=glibc.git;a=blob;f=sysdeps/unix/sysv/linux/x86/sys/ucontext.h).
+const R12: usize = 40 + 8 * 4;
+const R13: usize = R12 + 8;
+const R14: usize = R13 + 8;
+const R15: usize = R14 + 8;
+const RBP: usize = 40 + 8 * 10;
+const RBX: usize = RBP + 8;
+const RSP: usize = 40 + 8 * 15;
+const RIP: usize = RSP + 8;
+
+/// A ucontext, as far as a walk reads it.
+#[repr(C, align(16))]
+struct Context([u8; CONTEXT_BYTES]);
+
+/// Counts what the real function has returned.
+#[inline(always)]
+fn counted(block: *mut c_void, size: usize) -> *mut c_void {
+    if allocations::is_on() && !block.is_null() {
+        match allocations::countdown() {
+            Some(countdown) if countdown.passes(size) => {}
+            countdown => due(countdown, block as u64, size),
+        }
+    }
+    block
+}
+
+/// Samples an allocation, if its turn has come.
+#[cold]
+#[inline(never)]
+fn due(countdown: Option<&'static Countdown>, address: u64, size: usize) {
+    let Some(interval) = allocations::interval() else { return };
+    if !is_mapped(interval) || !LIVE.is_own() && !adopt() {
+        return;
+    }
+    let countdown = countdown.or_else(|| keeping_errno(allocations::begin_thread));
+    let Some(countdown) = countdown else { return allocations::lost(size as u64) };
+    if interval > 1 && !is_due(countdown, interval) {
+        return;
+    }
+    let id = allocations::next_id();
+    let inserted = LIVE.insert(address, id);
+    if let Some(old) = inserted.before {
+        allocations::freed(old);
+    }
+    if !inserted.is_there {
+        allocations::untracked();
+    }
+    let allocation = Allocation { id: if inserted.is_there { id } else { 0 }, size: size as u64 };
+    if !sampled(allocation) && inserted.is_there {
+        LIVE.remove(address);
+    }
+}
+
+/// Draws when the next allocation is sampled. False: this one is not, as the thread's first distance goes on.
+fn is_due(countdown: &Countdown, interval: u32) -> bool {
+    let draw = || {
+        let state = count::next(countdown.random.load(Ordering::Relaxed));
+        countdown.random.store(state, Ordering::Relaxed);
+        count::distance(state, interval)
+    };
+    if countdown.random.load(Ordering::Relaxed) == 0 {
+        countdown.random.store(allocations::seed() | 1, Ordering::Relaxed);
+        // The first numbers follow from the thread's id and the time.
+        let first = (0..8).fold(0, |_, _| draw());
+        if countdown.add(first) {
+            return false;
+        }
+    }
+    // After the last byte of an allocation that is sampled, a new distance begins.
+    countdown.set(draw());
+    true
+}
+
+/// Takes the sample, with the stack from here on. A function of its own, whose frame lives until the walk is over.
+#[inline(never)]
+fn sampled(allocation: Allocation) -> bool {
+    let mut context = Context([0; CONTEXT_BYTES]);
+    let place = (&raw mut context).cast::<u8>();
+    // SAFETY: the offsets lie inside the context. The registers are this function's, and their unwind information at
+    // the label leads to its callers.
+    unsafe {
+        core::arch::asm!(
+            "lea {pc}, [rip + 2f]",
+            "2:",
+            "mov [{at} + {rip}], {pc}",
+            "mov [{at} + {rsp}], rsp",
+            "mov [{at} + {rbp}], rbp",
+            "mov [{at} + {rbx}], rbx",
+            "mov [{at} + {r12}], r12",
+            "mov [{at} + {r13}], r13",
+            "mov [{at} + {r14}], r14",
+            "mov [{at} + {r15}], r15",
+            at = in(reg) place,
+            pc = out(reg) _,
+            rip = const RIP, rsp = const RSP, rbp = const RBP, rbx = const RBX,
+            r12 = const R12, r13 = const R13, r14 = const R14, r15 = const R15,
+            options(nostack, preserves_flags),
+        );
+    }
+    // SAFETY: filled in as it demands.
+    unsafe { allocations::take(allocation, place) }
+}
+
+/// Runs this, and leaves the program's errno as it was.
+fn keeping_errno<T>(run: impl FnOnce() -> T) -> T {
+    // SAFETY: the calling thread's errno.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let errno = unsafe { *place };
+    let result = run();
+    // SAFETY: as above.
+    unsafe { *place = errno };
+    result
+}
+
+/// In the child of a fork: whether it is recorded by now. Before that, its slots and its block are its parent's.
+#[cold]
+fn adopt() -> bool {
+    let is_recorded = allocations::is_own();
+    if is_recorded {
+        LIVE.adopt();
+    }
+    is_recorded
+}
+
+/// Maps the table, unless it is. False: there is no memory, or another thread is about to.
+fn is_mapped(interval: u32) -> bool {
+    match MAPPED.load(Ordering::Acquire) {
+        IS_MAPPED => true,
+        NO_MEMORY => false,
+        _ => {
+            if MAPPED.compare_exchange(0, MAPPING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                return false;
+            }
+            // A bucket has seven places.
+            let buckets = (HEAP / u64::from(interval.max(1))).clamp(LEAST, MOST);
+            let is_there = LIVE.map(buckets as usize);
+            MAPPED.store(if is_there { IS_MAPPED } else { NO_MEMORY }, Ordering::Release);
+            is_there
+        }
+    }
+}
+
+/// Takes what is about to be freed out of the table; returns its number if it was sampled.
+#[inline(always)]
+fn forgotten(block: *mut c_void) -> Option<u64> {
+    if !allocations::is_on() || block.is_null() || !LIVE.may_have(block as u64) {
+        return None;
+    }
+    LIVE.remove(block as u64)
+}
+
+/// Declares how the real function is called.
+macro_rules! real {
+    ($real:ident, $symbol:literal, fn($($arg:ident: $type:ty),*) -> $result:ty, $missing:expr) => {
+        unsafe fn $real($($arg: $type),*) -> $result {
+            static REAL: Real = Real::new($symbol);
+            let real = REAL.get();
+            if real.is_null() {
+                return $missing;
+            }
+            // SAFETY: the function of this name has this type; the caller vouches for the arguments.
+            unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $result>(real)($($arg),*) }
+        }
+    };
+}
+
+/// What free returns.
+const NOTHING: () = ();
+const NULL: *mut c_void = core::ptr::null_mut();
+
+real!(real_malloc, c"malloc", fn(size: usize) -> *mut c_void, NULL);
+real!(real_calloc, c"calloc", fn(count: usize, size: usize) -> *mut c_void, NULL);
+real!(real_realloc, c"realloc", fn(block: *mut c_void, size: usize) -> *mut c_void, NULL);
+real!(real_aligned_alloc, c"aligned_alloc", fn(alignment: usize, size: usize) -> *mut c_void, NULL);
+real!(
+    real_posix_memalign,
+    c"posix_memalign",
+    fn(block: *mut *mut c_void, alignment: usize, size: usize) -> c_int,
+    libc::ENOMEM
+);
+real!(real_memalign, c"memalign", fn(alignment: usize, size: usize) -> *mut c_void, NULL);
+real!(real_valloc, c"valloc", fn(size: usize) -> *mut c_void, NULL);
+real!(real_pvalloc, c"pvalloc", fn(size: usize) -> *mut c_void, NULL);
+real!(real_free, c"free", fn(block: *mut c_void) -> (), NOTHING);
+
+/// Declares a function that allocates, and returns what it has allocated.
+macro_rules! allocates {
+    ($name:ident, $real:ident, $($arg:ident),* => $size:expr) => {
+        /// The interposed function of this name ([malloc(3)](https://man7.org/linux/man-pages/man3/malloc.3.html),
+        /// [posix_memalign(3)](https://man7.org/linux/man-pages/man3/posix_memalign.3.html)).
+        ///
+        /// # Safety
+        /// As the real one.
+        #[cfg_attr(panic = "abort", no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: usize),*) -> *mut c_void {
+            // SAFETY: the program's own arguments.
+            counted(unsafe { $real($($arg),*) }, $size)
+        }
+    };
+}
+
+allocates!(malloc, real_malloc, size => size);
+allocates!(calloc, real_calloc, count, size => count.wrapping_mul(size));
+allocates!(aligned_alloc, real_aligned_alloc, alignment, size => size);
+allocates!(memalign, real_memalign, alignment, size => size);
+allocates!(valloc, real_valloc, size => size);
+allocates!(pvalloc, real_pvalloc, size => size);
+
+/// Interposed [posix_memalign(3)](https://man7.org/linux/man-pages/man3/posix_memalign.3.html).
+///
+/// # Safety
+/// As posix_memalign.
+#[cfg_attr(panic = "abort", no_mangle)]
+pub unsafe extern "C" fn posix_memalign(block: *mut *mut c_void, alignment: usize, size: usize) -> c_int {
+    // SAFETY: the program's own arguments.
+    let result = unsafe { real_posix_memalign(block, alignment, size) };
+    if result == 0 {
+        // SAFETY: the real function has just written there.
+        counted(unsafe { *block }, size);
+    }
+    result
+}
+
+/// Interposed [free(3)](https://man7.org/linux/man-pages/man3/malloc.3.html).
+///
+/// # Safety
+/// As free.
+#[cfg_attr(panic = "abort", no_mangle)]
+pub unsafe extern "C" fn free(block: *mut c_void) {
+    if let Some(id) = forgotten(block) {
+        allocations::freed(id);
+    }
+    // SAFETY: the program's own argument.
+    unsafe { real_free(block) };
+}
+
+/// Interposed [realloc(3)](https://man7.org/linux/man-pages/man3/malloc.3.html). What has grown or shrunk counts as freed,
+/// and as allocated anew.
+///
+/// # Safety
+/// As realloc.
+#[cfg_attr(panic = "abort", no_mangle)]
+pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
+    // SAFETY: the program's own arguments.
+    changed(block, size, || unsafe { real_realloc(block, size) })
+}
+
+/// Interposed [reallocarray(3)](https://man7.org/linux/man-pages/man3/malloc.3.html). glibc's calls realloc by its name,
+/// which would be counted, too: so does this.
+///
+/// # Safety
+/// As reallocarray.
+#[cfg_attr(panic = "abort", no_mangle)]
+pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, size: usize) -> *mut c_void {
+    let Some(size) = count.checked_mul(size) else {
+        // SAFETY: the calling thread's errno.
+        unsafe { *libc::__errno_location() = libc::ENOMEM };
+        return NULL;
+    };
+    // SAFETY: the program's own arguments.
+    unsafe { realloc(block, size) }
+}
+
+/// Counts what happens to a block that changes its size by this call.
+#[inline(always)]
+fn changed(block: *mut c_void, size: usize, call: impl FnOnce() -> *mut c_void) -> *mut c_void {
+    let old = forgotten(block);
+    let new = call();
+    if let Some(id) = old {
+        // With a size of 0, glibc frees the block and returns null.
+        if new.is_null() && size != 0 {
+            LIVE.insert(block as u64, id);
+        } else {
+            allocations::freed(id);
+        }
+    }
+    counted(new, size)
+}

@@ -1,0 +1,27 @@
+//! `libuunwind-alloc.so`: the preloaded sampler, with functions that stand in front of those of malloc(3).
+//!
+//! `uu record --mode alloc` preloads it in place of `libuunwind-preload.so`, all of which it has: so no other program
+//! that is recorded meets anything of this. An allocation is passed to the real function first, which is the next one
+//! that the loader finds: libc's, or that of a library such as jemalloc. Then its bytes are counted down for the
+//! thread; when they are used up, a sample is taken, and its address is kept until it is freed.
+//!
+//! No thread-locals, no locks, nothing that allocates: the functions may be called before this object's constructor,
+//! by the loader, in handlers, in the child of a fork and after a thread's destructors. Until the process is recorded
+//! they pass calls on, and do nothing else.
+//!
+//! ```text
+//! interpose  the functions
+//! count      what is sampled: by chance, in proportion to the size
+//! live       the sampled allocations that live, by address
+//! ```
+#![cfg_attr(not(test), no_std)]
+
+#[cfg(target_arch = "x86_64")]
+mod count;
+#[cfg(target_arch = "x86_64")]
+pub mod interpose;
+#[cfg(target_arch = "x86_64")]
+mod live;
+
+#[cfg(all(panic = "unwind", not(test)))]
+extern crate std;

@@ -1,0 +1,299 @@
+//! Samples of allocations: what was allocated, and when it was freed.
+
+use crate::wire::{Malformed, Put, Reader};
+use crate::{Recording, Sample, Settings};
+use std::collections::HashMap;
+
+/// What a sample of an allocation is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// Index of its sample in [`Recording::samples`].
+    pub sample: usize,
+    /// Its number in its process; 0: its free is not in the recording.
+    pub id: u64,
+    /// Bytes that were asked for.
+    pub size: u64,
+    /// When it was freed, in ns of CLOCK_MONOTONIC; `None`: not before its process or the recording ended.
+    pub freed: Option<u64>,
+    /// When its process ended, in ns of CLOCK_MONOTONIC, if that was before the end of the recording.
+    pub ended: Option<u64>,
+}
+
+/// One sampled allocation is freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Free {
+    /// Index of the process in the recording.
+    pub process: u32,
+    /// Number of the allocation in its process; [`Free::ALL`]: of all that it still holds.
+    pub id: u64,
+    /// Time in ns of CLOCK_MONOTONIC.
+    pub time: u64,
+}
+
+impl Free {
+    /// The process has ended.
+    pub const ALL: u64 = u64::MAX;
+    pub(super) const BYTES: usize = 20;
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.process);
+        out.put_u64(self.id);
+        out.put_u64(self.time);
+    }
+
+    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Free, Malformed> {
+        Ok(Free { process: r.u32("process")?, id: r.u64("number of an allocation")?, time: r.u64("time")? })
+    }
+}
+
+/// Which of the allocations of a recording are meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Held {
+    /// Those that lived when the most memory was held.
+    #[default]
+    Peak,
+    /// Those that were not freed before the end.
+    End,
+    /// All.
+    Total,
+}
+
+/// What allocations of a size stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Amount {
+    /// Number of allocations.
+    pub count: f64,
+    /// Bytes.
+    pub bytes: f64,
+}
+
+impl Amount {
+    /// What one sampled allocation of this size stands for, where the bytes from a sample to the next are `interval` on
+    /// average: it was sampled with the probability `1 - exp(-size / interval)`.
+    pub fn of(size: u64, interval: u32) -> Amount {
+        if interval <= 1 {
+            return Amount { count: 1.0, bytes: size as f64 };
+        }
+        let size = size.max(1) as f64;
+        let probability = -(-size / f64::from(interval)).exp_m1();
+        Amount { count: 1.0 / probability, bytes: size / probability }
+    }
+
+    /// Whole bytes.
+    pub fn weight(self) -> u64 {
+        self.bytes.round() as u64
+    }
+
+    fn add(&mut self, other: Amount) {
+        self.count += other.count;
+        self.bytes += other.bytes;
+    }
+}
+
+/// The allocations of a recording in numbers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Memory {
+    /// Allocated in all.
+    pub total: Amount,
+    /// What was held when it was most.
+    pub peak: Amount,
+    /// When that was, in ns of CLOCK_MONOTONIC.
+    pub peak_time: u64,
+    /// What was not freed before the end of its process or of the recording.
+    pub end: Amount,
+    /// Sampled allocations whose free is not in the recording: they are counted in the total only.
+    pub untracked: u64,
+}
+
+impl Recording {
+    /// Whether allocations were sampled.
+    pub fn is_alloc(&self) -> bool {
+        self.settings.flags & Settings::ALLOC != 0
+    }
+
+    /// What a sampled allocation stands for.
+    pub fn amount(&self, allocation: &Allocation) -> Amount {
+        Amount::of(allocation.size, self.settings.rate)
+    }
+
+    /// The weight of each sample: bytes of an allocation.
+    pub fn weights(&self) -> impl Iterator<Item = u64> + '_ {
+        let mut allocations = self.allocations.iter().peekable();
+        self.samples.iter().enumerate().map(move |(index, sample)| {
+            match allocations.next_if(|allocation| allocation.sample == index) {
+                Some(allocation) => self.amount(allocation).weight(),
+                None => u64::from(sample.weight.max(1)),
+            }
+        })
+    }
+
+    /// The sums over all allocations.
+    pub fn memory(&self) -> Memory {
+        let mut memory = Memory::default();
+        let mut changes = Vec::with_capacity(self.allocations.len() * 2);
+        for allocation in &self.allocations {
+            let (amount, sample) = (self.amount(allocation), self.samples.get(allocation.sample));
+            memory.total.add(amount);
+            if allocation.id == 0 {
+                memory.untracked += 1;
+                continue;
+            }
+            let begin = sample.map_or(0, |sample| sample.time);
+            changes.push((begin, amount));
+            if allocation.freed.is_none() {
+                memory.end.add(amount);
+            }
+            // Both clocks are one; where two cores' differ a little, it did not live.
+            if let Some(end) = allocation.freed.or(allocation.ended) {
+                changes.push((end.max(begin), Amount { count: -amount.count, bytes: -amount.bytes }));
+            }
+        }
+        // At one time, frees first: an address may be given again at once.
+        changes.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.bytes.total_cmp(&b.1.bytes)));
+        let mut now = Amount::default();
+        for (time, change) in changes {
+            now.add(change);
+            if now.bytes > memory.peak.bytes {
+                (memory.peak, memory.peak_time) = (now, time);
+            }
+        }
+        memory
+    }
+
+    /// By sample: whether it is one of these.
+    pub fn held(&self, held: Held) -> Vec<bool> {
+        let mut chosen = vec![held == Held::Total; self.samples.len()];
+        let peak = if held == Held::Peak { self.memory().peak_time } else { 0 };
+        for allocation in &self.allocations {
+            let (Some(sample), Some(chosen)) = (self.samples.get(allocation.sample), chosen.get_mut(allocation.sample))
+            else {
+                continue;
+            };
+            *chosen = match held {
+                Held::Total => true,
+                _ if allocation.id == 0 => false,
+                Held::End => allocation.freed.is_none(),
+                Held::Peak => sample.time <= peak && allocation.freed.or(allocation.ended).is_none_or(|end| end > peak),
+            };
+        }
+        chosen
+    }
+
+    /// Reads allocations: each belongs to the next sample of one.
+    pub(super) fn read_allocations(&mut self, r: &mut Reader<'_>) -> Result<(), Malformed> {
+        for _ in 0..r.count(8 + 8, "number of allocations")? {
+            let (id, size) = (r.u64("number of an allocation")?, r.u64("size")?);
+            let from = self.allocations.last().map_or(0, |last| last.sample + 1);
+            let is_one = |sample: &Sample| sample.kind == Sample::ALLOCATION;
+            let next = self.samples.get(from..).and_then(|rest| rest.iter().position(is_one));
+            let sample = from + next.ok_or_else(|| r.malformed("sample of an allocation"))?;
+            self.allocations.push(Allocation { sample, id, size, freed: None, ended: None });
+        }
+        Ok(())
+    }
+
+    /// Says of each allocation when it was freed.
+    pub(super) fn join_frees(&mut self) {
+        if self.frees.is_empty() {
+            return;
+        }
+        let frees = std::mem::take(&mut self.frees);
+        let frees: HashMap<(u32, u64), u64> = frees.iter().map(|free| ((free.process, free.id), free.time)).collect();
+        for allocation in &mut self.allocations {
+            let sample = self.samples.get(allocation.sample);
+            let thread = sample.and_then(|sample| self.threads.get(sample.thread as usize));
+            let Some(thread) = thread else { continue };
+            allocation.freed = frees.get(&(thread.process, allocation.id)).copied();
+            allocation.ended = frees.get(&(thread.process, Free::ALL)).copied();
+        }
+    }
+
+    /// Keeps only the samples for which this is true, and their allocations.
+    pub(super) fn retain_samples(&mut self, mut keep: impl FnMut(&Sample) -> bool) {
+        let mut places = Vec::with_capacity(if self.allocations.is_empty() { 0 } else { self.samples.len() });
+        let has_allocations = !self.allocations.is_empty();
+        let mut kept = 0;
+        self.samples.retain(|sample| {
+            let keep = keep(sample);
+            if has_allocations {
+                places.push(keep.then_some(kept));
+            }
+            kept += usize::from(keep);
+            keep
+        });
+        self.allocations.retain_mut(|allocation| match places.get(allocation.sample) {
+            Some(Some(place)) => {
+                allocation.sample = *place;
+                true
+            }
+            _ => false,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Process, Thread, Writer};
+
+    fn written(all: &[(u64, u64, u64)], frees: &[(u64, u64)], rate: u32) -> Recording {
+        let mut file = Vec::new();
+        let settings = Settings { rate, flags: Settings::ALLOC, ..Settings::default() };
+        let mut writer = Writer::begin(&mut file, &settings);
+        writer.process(&Process { pid: 7, ..Process::default() });
+        writer.thread(&Thread { process: 0, tid: 7, ..Thread::default() });
+        for (id, time) in frees {
+            writer.free(Free { process: 0, id: *id, time: *time });
+        }
+        for (id, time, size) in all {
+            let sample =
+                Sample { thread: 0, stack: 0, time: *time, weight: 1, stop: 1, kind: Sample::ALLOCATION, flags: 0 };
+            writer.sample(Sample { kind: 0, ..sample });
+            writer.allocation(sample, *id, *size);
+        }
+        writer.flush();
+        drop(writer);
+        Recording::parse(&file, "x".as_ref()).expect("a recording")
+    }
+
+    #[test]
+    fn what_is_held_is_what_was_not_freed() {
+        // 100 bytes from 1 to 5, 200 from 2 to 3, 50 from 4 on, 7 from 6 to no known time.
+        let recording = written(&[(1, 1, 100), (2, 2, 200), (3, 4, 50), (0, 6, 7)], &[(2, 3), (1, 5)], 1);
+        let memory = recording.memory();
+        let whole = |amount: Amount| (amount.count as u64, amount.weight());
+        assert_eq!((whole(memory.total), whole(memory.peak), memory.peak_time), ((4, 357), (2, 300), 2));
+        assert_eq!((whole(memory.end), memory.untracked), ((1, 50), 1));
+        let held = |held: Held| -> Vec<u64> {
+            let chosen = recording.held(held);
+            recording.allocations.iter().filter(|a| chosen[a.sample]).map(|a| a.size).collect()
+        };
+        assert_eq!((held(Held::Peak), held(Held::End)), (vec![100, 200], vec![50]));
+        assert_eq!(held(Held::Total), [100, 200, 50, 7]);
+        let weights: Vec<u64> = recording.weights().collect();
+        assert_eq!(recording.allocations.iter().map(|a| weights[a.sample]).collect::<Vec<_>>(), [100, 200, 50, 7]);
+    }
+
+    #[test]
+    fn a_sample_stands_for_all_of_its_size() {
+        // Of many allocations of a size, those that are sampled stand for all of them.
+        for size in [1u64, 100, 4096, 512 << 10, 10 << 20] {
+            let interval = 512 << 10;
+            let probability = 1.0 - (-(size as f64) / f64::from(interval)).exp();
+            let Amount { count, bytes } = Amount::of(size, interval);
+            assert!((count * probability - 1.0).abs() < 1e-6 && (bytes / count - size as f64).abs() < 1e-3, "{size}");
+        }
+        assert_eq!(Amount::of(7, 1), Amount { count: 1.0, bytes: 7.0 });
+        // Above what a sample's own weight holds.
+        let recording = written(&[(1, 1, 5 << 40)], &[], 1);
+        assert_eq!(recording.weights().collect::<Vec<_>>(), [1, 5 << 40]);
+    }
+
+    #[test]
+    fn samples_that_go_take_their_allocations_along() {
+        let mut recording = written(&[(1, 1, 10), (2, 2, 20), (3, 3, 30)], &[(3, 9)], 1);
+        recording.retain_samples(|sample| sample.time != 2 && sample.kind == Sample::ALLOCATION);
+        let left: Vec<_> = recording.allocations.iter().map(|a| (a.sample, a.size, a.freed)).collect();
+        assert_eq!(left, [(0, 10, None), (1, 30, Some(9))]);
+    }
+}

@@ -1,0 +1,64 @@
+//! The head of the summary of a recording of allocations: how much memory was held, when, and what is shown.
+
+use crate::stacks::Profile;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use uunwind_recording::{Amount, Held, Memory, Recording, Unit};
+
+// Writing to a String cannot fail, so the results of `writeln!` below are dropped.
+
+/// How much was allocated, and held.
+pub fn head(recording: &Recording, profile: &Profile, out: &mut String) {
+    let Memory { total, peak, peak_time, end, .. } = recording.memory();
+    let after = peak_time.saturating_sub(recording.settings.start_monotonic) as f64 / 1e9;
+    let _ = writeln!(out, "  peak       {} held after {after:.2} s", text(peak));
+    let _ = writeln!(out, "  end        {} not freed by then", text(end));
+    let _ = writeln!(out, "  total      {} allocated", text(total));
+    let shown = match profile.held {
+        Some(Held::Peak) => "what was held at the peak (--memory end, total: the other two)",
+        Some(Held::End) => "what was not freed before the end (--memory peak, total: the other two)",
+        Some(Held::Total) | None => "all that was allocated (--memory peak, end: the other two)",
+    };
+    let _ = writeln!(out, "  shown      {shown}");
+}
+
+/// Bytes and number of allocations.
+fn text(amount: Amount) -> String {
+    let count = amount.count.round() as u64;
+    let noun = if count == 1 { "allocation" } else { "allocations" };
+    format!("{} in {count} {noun}", Unit::Bytes.amount(amount.weight(), 1))
+}
+
+/// What was sampled, and what malloc does not see.
+pub fn rate(recording: &Recording, out: &mut String) {
+    let rate = recording.settings.rate;
+    let _ = match rate {
+        0 | 1 => writeln!(out, "  rate       every allocation of malloc and its relatives"),
+        _ => writeln!(
+            out,
+            "  rate       one allocation in {} on average; sizes and numbers are estimates, from {} samples",
+            Unit::Bytes.amount(rate.into(), 1),
+            recording.allocations.len()
+        ),
+    };
+    let lost = recording.counters.iter().fold(0u64, |sum, (_, c)| sum.saturating_add(c.allocated_lost));
+    if lost > 0 {
+        let _ =
+            writeln!(out, "  lost       {} of sampled allocations are in none of these", Unit::Bytes.amount(lost, 1));
+    }
+    let interpreters = interpreters(recording);
+    if !interpreters.is_empty() {
+        let _ = writeln!(
+            out,
+            "  arenas     objects that an interpreter ({}) keeps in arenas, which it maps itself, are in none of these \
+             (docs/limits.md)",
+            interpreters.into_iter().collect::<Vec<_>>().join(", ")
+        );
+    }
+}
+
+/// The interpreters that took part, by their plugins.
+fn interpreters(recording: &Recording) -> BTreeSet<String> {
+    let plugins = recording.processes.iter().flat_map(|process| &process.plugins).filter(|plugin| !plugin.is_empty());
+    plugins.map(|plugin| crate::formats::printable(plugin)).collect()
+}
