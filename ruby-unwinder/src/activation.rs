@@ -8,20 +8,26 @@
 //!   is linked, the activation lives.
 //! * The loop keeps the control frame that it executes in one register: the *anchor*. Between the cursor and the anchor
 //!   lie C functions that this frame has called; the activation ends at the first FINISH from the anchor on.
+//! * C functions that no activation surrounds, as at the start of a Fiber, are hosted by the functions that call them:
+//!   one by each.
 //! * While the loop's `leave` returns from a frame, the anchor is one that was popped already.
 
 use crate::context::Context;
-use crate::control_frame::ControlFrame;
+use crate::control_frame::{ControlFrame, Kind};
 use crate::cursor::{Cursor, ANCHORED, ANCHORED_EXACTLY, ENTERING, FRESH, LEAVING, NONE, NO_LOOP, READY, UNKNOWN};
 use crate::emission::{self, Group};
-use crate::facts::Facts;
+use crate::facts::{Extent, Facts};
 use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER, OVERLAY_NONE, UNTOUCHED};
 
 /// The answer about a frame that is no activation: no frames, and the scratch memory is unchanged.
 pub const NO_OVERLAY: u32 = OVERLAY_NONE | UNTOUCHED;
+/// The answer about a frame that only passes a call on: it may be hidden, and the scratch memory is unchanged.
+const PASSING: u32 = OVERLAY_INTERPRETER | UNTOUCHED;
 /// The answer where Ruby frames must be, but were not found.
 const DOUBT: u32 = OVERLAY_INTERPRETER | OVERLAY_DESYNC;
+/// Limit of C functions that no activation surrounds.
+const BASE_LIMIT: u32 = 64;
 /// Limit of tags that one walk passes: each lies in a native frame.
 const TAGS: u32 = uunwind_core::walk::DEEPEST;
 
@@ -34,8 +40,10 @@ pub fn overlay(guest: &Guest<'_>) -> u32 {
     let Some(facts) = Facts::read(guest.facts()) else { return NO_OVERLAY };
     let lookup = guest.lookup_pc().wrapping_sub(view.bias);
     let (is_core, is_exec) = (facts.core.contains(lookup), facts.exec.contains(lookup));
-    if !is_core && !is_exec {
-        return NO_OVERLAY;
+    let is_among = |list: &[Extent]| list.iter().any(|function| function.contains(lookup));
+    let calls_c = is_among(&facts.pushing);
+    if !is_core && !is_exec && !calls_c {
+        return if is_among(&facts.passing) { PASSING } else { NO_OVERLAY };
     }
     let Some(cursor) = Cursor::of(guest) else { return DOUBT };
     if cursor.state == FRESH {
@@ -49,11 +57,43 @@ pub fn overlay(guest: &Guest<'_>) -> u32 {
         (cursor.loop_state, cursor.anchor) = in_loop(guest, facts, lookup);
         return OVERLAY_INTERPRETER;
     }
+    if calls_c {
+        return call_c(guest, facts, cursor);
+    }
     let loop_state = core::mem::replace(&mut cursor.loop_state, NO_LOOP);
     if cursor.state != READY {
         return DOUBT;
     }
     execute(guest, facts, cursor, loop_state, lookup)
+}
+
+/// A frame of a function that calls C functions or C blocks. What it has called is hosted by the activation around it,
+/// if there is one.
+fn call_c(guest: &Guest<'_>, facts: &Facts, cursor: &mut Cursor) -> u32 {
+    if cursor.state != READY || !is_at_base(guest, facts, cursor) {
+        return OVERLAY_INTERPRETER;
+    }
+    if guest.exact() {
+        // It has made the control frame, or not yet, or has none any more.
+        return DOUBT;
+    }
+    cursor.met = cursor.met.saturating_add(1);
+    answer(emission::emit_one(guest, facts, cursor))
+}
+
+/// Are some control frames left, and all of them those of C functions and C blocks?
+fn is_at_base(guest: &Guest<'_>, facts: &Facts, cursor: &Cursor) -> bool {
+    let mut at = cursor.frame;
+    for _ in 0..BASE_LIMIT {
+        let Some(frame) = ControlFrame::read(guest, facts, at) else { return false };
+        match frame.kind {
+            Kind::Ruby => return false,
+            Kind::Dummy => return at != cursor.frame,
+            Kind::C | Kind::CBlock => {}
+        }
+        at = at.wrapping_add(facts.frame_bytes.into());
+    }
+    false
 }
 
 /// The state of a frame of the interpreter's loop, and its anchor.
@@ -79,12 +119,15 @@ fn execute(guest: &Guest<'_>, facts: &Facts, cursor: &mut Cursor, loop_state: u3
     let is_innermost = cursor.met == 0;
     let Some(tag) = own_tag(guest, facts, cursor) else {
         // No tag is linked before the activation begins and after it has ended.
-        if !guest.exact() || !is_innermost {
+        if !is_innermost {
             return DOUBT;
         }
         if lookup.wrapping_sub(facts.exec.start) < u64::from(facts.exec_entry) {
             cursor.met = 1;
             return answer(emission::emit(guest, facts, cursor, &Group { anchor: 0, is_innermost }));
+        }
+        if !guest.exact() {
+            return DOUBT;
         }
         return if begins(guest, facts, cursor) { DOUBT } else { OVERLAY_INTERPRETER };
     };

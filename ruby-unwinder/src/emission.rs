@@ -76,6 +76,13 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, cursor: &mut Cursor, group: &Group
     false
 }
 
+/// Emits the next control frame alone. False: it is missing or doubtful.
+pub fn emit_one(guest: &Guest<'_>, facts: &Facts, cursor: &mut Cursor) -> bool {
+    let Some(frame) = ControlFrame::read(guest, facts, cursor.frame) else { return false };
+    cursor.frame = cursor.frame.wrapping_add(facts.frame_bytes.into());
+    !matches!(emit_frame(guest, facts, &frame), Emitted::Invalid)
+}
+
 /// The number of control frames of the group from `at` on.
 #[inline(never)]
 fn left(guest: &Guest<'_>, facts: &Facts, cursor: &Cursor, group: &Group, at: u64) -> u32 {

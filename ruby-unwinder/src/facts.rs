@@ -8,7 +8,7 @@ use core::mem::size_of;
 pub use uunwind_core::plugin::guest::Plain;
 
 /// Version of this layout.
-pub const FACTS_VERSION: u32 = 1;
+pub const FACTS_VERSION: u32 = 3;
 
 /// [`Facts::context`]: the variable is in the object's block of thread-local storage; the words at
 /// [`Facts::context_module`] and after it are the block's module id and the variable's offset (general dynamic).
@@ -26,7 +26,9 @@ pub const STRINGS_BY_FLAGS: u32 = 1;
 pub const STRINGS_BY_WORD: u32 = 2;
 
 /// Number of ranges in [`Facts::leaving`].
-pub const LEAVING: usize = 4;
+pub const LEAVING: usize = 6;
+/// Number of functions in [`Facts::pushing`] and in [`Facts::passing`].
+pub const CALLERS: usize = 12;
 /// Limit of all offsets in structures, in bytes.
 const LARGEST: u32 = 1024;
 
@@ -74,6 +76,10 @@ uunwind_core::plain! {
         /// In `vm_exec`, from where `vm_exec_core` returns, up to where the activation's tag is unlinked. Two zeros: no
         /// more.
         pub leaving: [Extent; LEAVING],
+        /// Functions that make the control frame of a C function or a C block, and call it. Two zeros: no more.
+        pub pushing: [Extent; CALLERS],
+        /// Functions that call methods and do nothing else. Two zeros: no more.
+        pub passing: [Extent; CALLERS],
         /// Bytes from the start of `vm_exec` to the end of the first store to `ec->tag`: the activation has no tag yet.
         pub exec_entry: u32,
         /// Bytes from the start of `vm_exec_core` to the end of the load of its control frame.
@@ -117,8 +123,10 @@ uunwind_core::plain! {
         pub body_base_label: u32,
         /// `rb_iseq_constant_body.location.label`.
         pub body_label: u32,
-        /// `rb_iseq_constant_body.location.first_lineno`.
+        /// `rb_iseq_constant_body.location.first_lineno` (32 bits).
         pub body_first_line: u32,
+        /// By how many bits it is shifted: 1 where it is a number of Ruby's.
+        pub first_line_shift: u32,
         /// `rb_iseq_constant_body.insns_info.body`.
         pub body_lines: u32,
         /// `rb_iseq_constant_body.insns_info.size` (32 bits).
@@ -134,10 +142,14 @@ uunwind_core::plain! {
         pub method_owner: u32,
         /// `rb_method_definition_t.original_id`.
         pub definition_id: u32,
-        /// `RClass.ptr`, the address of the `rb_classext_t`; 0: not known, and methods are shown without their class.
+        /// `RClass.ptr`, the address of the `rb_classext_t` (up to 3.1); 0: it follows the class.
         pub class_extension: u32,
-        /// `rb_classext_t.iv_tbl`.
+        /// `rb_classext_t.iv_tbl`, where the two names below are (up to 3.1).
         pub extension_variables: u32,
+        /// From the class to `rb_classext_t.classpath` (from 3.2 on).
+        pub class_path: u32,
+        /// From the class to `rb_classext_t.as.singleton_class.attached_object` (from 3.2 on).
+        pub class_attached: u32,
 
         /// `rb_symbols_t.ids`; `last_id` (32 bits) is its first field.
         pub symbols_ids: u32,
@@ -145,8 +157,6 @@ uunwind_core::plain! {
         pub last_operator: u32,
         /// How strings hold their length: one of the `STRINGS_*` numbers.
         pub strings: u32,
-        /// Makes the size a multiple of the alignment; 0.
-        pub padding: u32,
     }
 }
 
@@ -180,6 +190,8 @@ impl Facts {
             self.definition_id,
             self.class_extension,
             self.extension_variables,
+            self.class_path,
+            self.class_attached,
             self.symbols_ids,
         ];
         let in_frame = |offset: u32| offset.checked_add(8).is_some_and(|end| end <= self.frame_bytes);
@@ -192,6 +204,7 @@ impl Facts {
             && (24..=256).contains(&self.frame_bytes)
             && [self.frame_pc, self.frame_iseq, self.frame_ep].into_iter().all(in_frame)
             && matches!(self.line_bytes, 4..=64)
+            && self.first_line_shift <= 1
             && offsets.iter().all(|offset| *offset <= LARGEST)
     }
 }

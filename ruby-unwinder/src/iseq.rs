@@ -68,8 +68,7 @@ impl Parts {
         let path = object::string(guest, facts, path)
             .or_else(|| object::string(guest, facts, object::element(guest, path, 0)?))
             .unwrap_or(text::EMPTY);
-        // A number is shifted left by one, and its lowest bit is set.
-        let first_line = (first_line >> 1) as u32;
+        let first_line = (first_line as u32).checked_shr(facts.first_line_shift).unwrap_or(0);
         let mut fingerprint = u64::from(first_line);
         let class = qualifier.parts(guest, facts);
         for part in [Some(label), Some(base_label), Some(path), class.map(|(text, _)| text)].iter().flatten() {

@@ -100,7 +100,10 @@ fn qualifier(guest: &Guest<'_>, facts: &Facts, owner: u64) -> Option<Qualifier> 
     let flags = object::flags(guest, owner)?;
     let kind = object::kind(flags);
     if kind == CLASS && flags & SINGLETON != 0 {
-        let attached = variable(guest, facts, owner, b"__attached__")?;
+        let attached = match facts.class_extension {
+            0 => guest.word(owner.wrapping_add(facts.class_attached.into()))?,
+            _ => variable(guest, facts, owner, b"__attached__")?,
+        };
         let kind = object::kind(object::flags(guest, attached)?);
         let named = matches!(kind, CLASS | MODULE);
         return named.then(|| path(guest, facts, attached))?.map(|path| Qualifier(path | 1));
@@ -110,7 +113,11 @@ fn qualifier(guest: &Guest<'_>, facts: &Facts, owner: u64) -> Option<Qualifier> 
 
 /// The string with a class's full name.
 fn path(guest: &Guest<'_>, facts: &Facts, class: u64) -> Option<u64> {
-    variable(guest, facts, class, b"__classpath__").filter(|path| object::is_object(*path))
+    let path = match facts.class_extension {
+        0 => guest.word(class.wrapping_add(facts.class_path.into())),
+        _ => variable(guest, facts, class, b"__classpath__"),
+    };
+    path.filter(|path| object::is_object(*path))
 }
 
 /// A variable of a class, by its name: an entry of its `st_table`
@@ -120,9 +127,6 @@ fn variable(guest: &Guest<'_>, facts: &Facts, class: u64, name: &[u8]) -> Option
     const BOUND: u32 = 0x28;
     const ENTRIES: u32 = 0x30;
     const ENTRY: u64 = 24;
-    if facts.class_extension == 0 {
-        return None;
-    }
     let extension = guest.word(class.wrapping_add(facts.class_extension.into()))?;
     let table = guest.word(extension.wrapping_add(facts.extension_variables.into()))?;
     if !object::is_object(table) {

@@ -59,6 +59,16 @@ fn check(expected: &Expected, sample: &Sample) -> Result<(), String> {
     runtime::check_hosts(sample)
 }
 
+#[test]
+fn threads_and_fibers() {
+    each(|ruby| agrees(ruby, "threads"));
+}
+
+#[test]
+fn objects_that_move_and_die() {
+    each(|ruby| agrees(ruby, "collected"));
+}
+
 /// Limit of the share of stacks in doubt.
 const DOUBTFUL: f64 = 0.01;
 /// The lines of one loop of `async.rb` that cost the same, and the share of the loop's samples that each of them has.
@@ -80,8 +90,8 @@ fn anywhere(ruby: &Ruby) -> Result<(), String> {
         ruby.configure(command, &scratch.join("oracle"));
         command.env("UU_TEST_SECONDS", chance::seconds(2.0).to_string());
     };
-    let [path, script] = ruby.run("async");
-    let command = [&*path, OsStr::new("--disable=gems"), &*script];
+    let command = ruby.run("async");
+    let command: Vec<&OsStr> = command.iter().map(|word| &**word).collect();
     let samples = uu::record(&scratch, &["-r", "999"], configure, &command).expect_code(0).samples();
     are_possible(ruby, &program, &samples)
 }

@@ -1,7 +1,7 @@
 //! `vm_exec` and the interpreter's loop, `vm_exec_core` (<https://github.com/ruby/ruby/blob/v3_1_2/vm.c>, `vm_exec.c`).
 //!
-//! `vm_exec` is exported as `rb_vm_exec`. The loop has no symbol: of the functions that `vm_exec` calls it is the one
-//! with the most jumps through a register or a table.
+//! `vm_exec` is exported as `rb_vm_exec`, or, from 3.3 on, it is what `rb_iseq_eval_main` calls last. The loop has no
+//! symbol: of the functions that `vm_exec` calls it is the one with the most jumps through a register or a table.
 
 use crate::machine::{self, dwarf, instructions, is_field};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind};
@@ -35,14 +35,13 @@ pub struct Loops {
 
 /// Finds both. `None`: the code has an unexpected form.
 pub fn find(elf: &dyn Elf, layout: &Facts) -> Option<Loops> {
-    let exec = machine::function(elf, elf.symbol("rb_vm_exec")?.address)?;
+    let by_symbol = elf.symbol("rb_vm_exec").and_then(|symbol| machine::function(elf, symbol.address));
+    let candidates = match by_symbol {
+        Some(exec) => vec![exec],
+        None => callees(elf, &instructions(elf, machine::function(elf, elf.symbol("rb_iseq_eval_main")?.address)?)),
+    };
+    let (exec, core) = candidates.into_iter().find_map(|exec| Some((exec, core(elf, exec)?)))?;
     let code = instructions(elf, exec);
-    let mut targets: Vec<u64> = code.iter().filter(|i| is_call(i)).map(Instruction::near_branch_target).collect();
-    targets.sort_unstable();
-    targets.dedup();
-    targets.truncate(CALLEES);
-    let candidates = targets.iter().filter_map(|target| machine::function(elf, *target));
-    let core = candidates.max_by_key(|span| jumps(elf, *span)).filter(|span| jumps(elf, *span) >= JUMPS)?;
     let (entry, register, frame) = entry(&instructions(elf, core), layout)?;
     Some(Loops {
         exec: extent(exec),
@@ -53,6 +52,22 @@ pub fn find(elf: &dyn Elf, layout: &Facts) -> Option<Loops> {
         core_register: register.into(),
         leaving: leaving(&code, core.start, layout),
     })
+}
+
+/// The functions that code calls, or leaves to.
+fn callees(elf: &dyn Elf, code: &[Instruction]) -> Vec<Span> {
+    let leads = |i: &&Instruction| is_call(i) || i.flow_control() == FlowControl::UnconditionalBranch;
+    let mut targets: Vec<u64> = code.iter().filter(leads).map(Instruction::near_branch_target).collect();
+    targets.sort_unstable();
+    targets.dedup();
+    targets.truncate(CALLEES);
+    targets.iter().filter_map(|target| machine::function(elf, *target)).collect()
+}
+
+/// The interpreter's loop, if this is the function that calls it.
+fn core(elf: &dyn Elf, exec: Span) -> Option<Span> {
+    let callees = callees(elf, &instructions(elf, exec));
+    callees.into_iter().max_by_key(|span| jumps(elf, *span)).filter(|span| jumps(elf, *span) >= JUMPS)
 }
 
 fn extent(span: Span) -> Extent {
@@ -94,21 +109,49 @@ fn entry(code: &[Instruction], layout: &Facts) -> Option<(u64, u8, u32)> {
     None
 }
 
-/// From each return of the loop, straight on to a store to `ec->tag` or a jump.
+/// From each return of the loop, along jumps, up to a store to `ec->tag`: without the code from where the tag's state
+/// is cleared, since something was thrown, up to the return of the call that handles it.
 fn leaving(code: &[Instruction], core: u64, layout: &Facts) -> Vec<Extent> {
-    let mut found = Vec::new();
-    for (at, _) in code.iter().enumerate().filter(|(_, i)| is_call(i) && i.near_branch_target() == core) {
-        let Some(start) = code.get(at).map(Instruction::next_ip) else { continue };
-        let mut end = start;
-        for instruction in code.iter().skip(at + 1).take(NEAR) {
-            end = instruction.next_ip();
+    let mut found: Vec<Extent> = Vec::new();
+    let mut waiting: Vec<usize> = Vec::new();
+    for (at, call) in code.iter().enumerate() {
+        waiting.extend((is_call(call) && call.near_branch_target() == core).then_some(at + 1));
+    }
+    let mut next = 0;
+    while let Some(from) = waiting.get(next).copied().filter(|_| found.len() < LEAVING) {
+        next += 1;
+        let mut start = None;
+        let mut is_cleared = false;
+        for instruction in code.iter().skip(from).take(NEAR) {
+            if !is_cleared {
+                start = start.or(Some(instruction.ip()));
+            }
+            let is_jump = instruction.flow_control() == FlowControl::UnconditionalBranch;
             let unlinks = instruction.mnemonic() == Mnemonic::Mov && is_field(instruction, 0, layout.ec_tag);
-            if unlinks || instruction.flow_control() == FlowControl::UnconditionalBranch {
-                break;
+            if is_call(instruction) && is_cleared {
+                is_cleared = false;
+            } else if is_jump || unlinks || is_call(instruction) || clears(instruction) {
+                found.extend(start.take().map(|start| Extent { start, end: instruction.next_ip() }));
+                is_cleared |= clears(instruction);
+                if is_jump || unlinks || is_call(instruction) {
+                    let target = code.iter().position(|i| i.ip() == instruction.near_branch_target());
+                    // Where the loop goes on after something was thrown, nothing was left.
+                    waiting.extend(target.filter(|at| is_jump && !is_cleared && !waiting.contains(at)));
+                    break;
+                }
             }
         }
-        found.push(Extent { start, end });
     }
     found.truncate(LEAVING);
     found
+}
+
+/// Does it store 0 in a 32-bit variable of the native frame?
+fn clears(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Mov
+        && instruction.op0_kind() == OpKind::Memory
+        && matches!(instruction.memory_base(), iced_x86::Register::RSP | iced_x86::Register::RBP)
+        && instruction.memory_size().size() == 4
+        && matches!(instruction.op1_kind(), OpKind::Immediate32)
+        && instruction.immediate(1) == 0
 }

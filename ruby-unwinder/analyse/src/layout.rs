@@ -2,17 +2,18 @@
 
 use crate::version::Version;
 use std::mem::size_of;
-use uunwind_ruby::facts::{Facts, Plain, FACTS_VERSION, STRINGS_BY_FLAGS};
+use uunwind_ruby::facts::{Facts, Plain, FACTS_VERSION, STRINGS_BY_FLAGS, STRINGS_BY_WORD};
 
 /// The versions that are served, for messages.
 pub fn served() -> &'static str {
-    "3.1"
+    "3.1 and 3.3"
 }
 
 /// Facts with the layout of a version's structures, and no addresses. `None`: the version is not served.
 pub fn of(version: Version) -> Option<Facts> {
     match (version.major, version.minor) {
         (3, 1) => Some(ruby_3_1()),
+        (3, 3) => Some(ruby_3_3()),
         _ => None,
     }
 }
@@ -40,6 +41,7 @@ fn ruby_3_1() -> Facts {
         body_base_label: 0x48,
         body_label: 0x50,
         body_first_line: 0x58,
+        first_line_shift: 1,
         body_lines: 0x78,
         body_lines_len: 0x88,
         body_index: 0x90,
@@ -53,5 +55,24 @@ fn ruby_3_1() -> Facts {
         last_operator: 169,
         strings: STRINGS_BY_FLAGS,
         ..nothing
+    }
+}
+
+/// What differs in <https://github.com/ruby/ruby/tree/v3_3_8>. Tags hold a `jmp_buf` of the C library's.
+fn ruby_3_3() -> Facts {
+    Facts {
+        tag_previous: 0xd8,
+        tag_state: 0xe0,
+        frame_bytes: 0x38,
+        first_line_shift: 0,
+        body_lines: 0x70,
+        body_lines_len: 0x80,
+        body_index: 0x88,
+        class_extension: 0,
+        extension_variables: 0,
+        class_path: 0x98,
+        class_attached: 0x80,
+        strings: STRINGS_BY_WORD,
+        ..ruby_3_1()
     }
 }

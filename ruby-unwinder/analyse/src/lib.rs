@@ -6,10 +6,12 @@
 //! - `machine`: decoding of functions;
 //! - `context`: where the thread's execution context is, from the code that reads it;
 //! - `execute`: `vm_exec` and the interpreter's loop;
+//! - `callers`: functions that call C functions, or pass calls on;
 //! - `symbols`: the table of ids;
 //! - `half`: what reports must know of Ruby.
 #![forbid(unsafe_code)]
 
+mod callers;
 mod context;
 mod execute;
 mod half;
@@ -57,6 +59,10 @@ fn facts(elf: &dyn Elf) -> Result<Option<Facts>, String> {
     facts.core_register = loops.core_register;
     for (to, from) in facts.leaving.iter_mut().zip(&loops.leaving) {
         *to = *from;
+    }
+    let callers = callers::find(elf, &layout, loops.exec, loops.core);
+    for (list, found) in [(&mut facts.pushing, callers.pushing), (&mut facts.passing, callers.passing)] {
+        list.iter_mut().zip(found).for_each(|(to, from)| *to = from);
     }
     // The signal half must accept what is called facts here.
     Facts::read(facts.as_bytes()).map(|facts| Some(*facts)).ok_or_else(|| wrong("facts contradict each other"))

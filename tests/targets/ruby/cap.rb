@@ -19,8 +19,10 @@ module Capture
   ROOM = 20_000
   NIL = 8
 
-  # What rb_profile_frames() finds: labels and lines, innermost first.
+  # What rb_profile_frames() finds: labels and lines, innermost first. Its results are addresses of objects that nothing
+  # keeps: no garbage is collected meanwhile.
   def self.profile
+    stress, GC.stress, was_off = GC.stress, false, GC.disable
     frames, lines = Fiddle::Pointer.malloc(8 * ROOM, Fiddle::RUBY_FREE), Fiddle::Pointer.malloc(4 * ROOM, Fiddle::RUBY_FREE)
     count = PROFILE.call(0, ROOM, frames, lines)
     values, numbers = frames[0, 8 * count].unpack("q*"), lines[0, 4 * count].unpack("l*")
@@ -28,6 +30,9 @@ module Capture
       label = FULL.call(value)
       [label == NIL ? nil : Fiddle.dlunwrap(label), line]
     end
+  ensure
+    GC.enable unless was_off
+    GC.stress = stress
   end
 end
 

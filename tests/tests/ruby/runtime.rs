@@ -14,16 +14,40 @@ use uunwind_tests::{compile, paths};
 pub struct Ruby {
     /// Its version, as `RUBY_VERSION` is.
     pub version: String,
-    /// Its path.
-    pub path: PathBuf,
+    path: PathBuf,
+    /// Where its own library lies, if it is not installed: `RUBYLIB`.
+    library: Option<OsString>,
 }
 
-/// The interpreter of this machine; empty if there is none.
+/// The interpreter of this machine, and those that `ci/interpreters` has fetched.
 pub fn all() -> Vec<Ruby> {
-    let path = PathBuf::from("/usr/bin/ruby");
+    let mut found: Vec<Ruby> = asked("/usr/bin/ruby".into(), None).into_iter().collect();
+    let list = |folder: PathBuf| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut paths: Vec<PathBuf> = entries.collect();
+        paths.sort();
+        paths
+    };
+    for suite in list(paths::target().join("interpreters")) {
+        for path in list(suite.join("usr/bin")) {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let Some(version) = name.strip_prefix("ruby").filter(|v| v.starts_with(|c: char| c.is_ascii_digit()))
+            else {
+                continue;
+            };
+            let folders = ["usr/lib/ruby", "usr/lib/x86_64-linux-gnu/ruby"];
+            let folders = folders.map(|folder| suite.join(format!("{folder}/{version}.0")));
+            let library = std::env::join_paths(folders).expect("no colon");
+            found.extend(asked(path, Some(library)));
+        }
+    }
+    found
+}
+
+fn asked(path: PathBuf, library: Option<OsString>) -> Option<Ruby> {
     let asked = Command::new(&path).args(["--disable=gems", "-e", "print RUBY_VERSION"]).output();
-    let version = asked.ok().filter(|out| out.status.success());
-    version.map(|out| Ruby { version: String::from_utf8_lossy(&out.stdout).into_owned(), path }).into_iter().collect()
+    let version = asked.ok().filter(|out| out.status.success())?;
+    Some(Ruby { version: String::from_utf8_lossy(&version.stdout).into_owned(), path, library })
 }
 
 impl Ruby {
@@ -32,11 +56,12 @@ impl Ruby {
         static CAP: OnceLock<PathBuf> = OnceLock::new();
         let cap = CAP.get_or_init(|| compile::shared(&paths::scratch("ruby-cap"), "libcap.so", &["python/cap.c"]));
         command.env("UU_TEST_ORACLE", oracle).env("UU_TEST_CAP", cap).env_remove("RUBYOPT");
+        self.library.iter().for_each(|library| drop(command.env("RUBYLIB", library)));
     }
 
     /// The command line that runs a script.
-    pub fn run(&self, script: &str) -> [OsString; 2] {
-        [self.path.clone().into(), path(script).into()]
+    pub fn run(&self, script: &str) -> [OsString; 3] {
+        [self.path.clone().into(), "--disable=gems".into(), path(script).into()]
     }
 }
 
