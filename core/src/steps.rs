@@ -55,9 +55,9 @@ impl State {
 pub struct Step {
     /// As [`State::pc`].
     pub pc: u64,
-    /// Its stack pointer; of a caller, that after its callee has returned.
+    /// Its stack pointer; of a caller, that after its callee has returned. 0: it was not asked for.
     pub sp: u64,
-    /// A sum of [`EXACT`], [`BY_FRAME_POINTER`], [`SIGNAL`] and [`WINDOW`].
+    /// A sum of [`EXACT`], [`BY_FRAME_POINTER`], [`WINDOW`], and, where stack pointers were asked for, [`SIGNAL`].
     pub flags: u32,
     /// Of a frame in a window, the generation of that.
     pub generation: u32,
@@ -77,10 +77,12 @@ pub struct Steps {
     pub sp: u64,
     /// Where frames are written, `capacity` of them.
     pub steps: *mut Step,
-    /// From 2 on; at most [`STEPS`] are written.
+    /// From 1 on; at most [`STEPS`] are written.
     pub capacity: usize,
-    /// Out: number of frames.
-    pub count: usize,
+    /// 1: stack pointers are wanted, which takes several times as long; else 0.
+    pub watched: u32,
     /// Out: the `StopReason` number: `BufferFull` where there are more.
     pub stop: u32,
+    /// Out: number of frames.
+    pub count: usize,
 }

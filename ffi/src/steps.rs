@@ -4,11 +4,11 @@ use uunwind_core::call_site;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Mode, Reader};
-use uunwind_core::rule::{RuleKind, BY_FRAME_POINTER as RULE_BY_FRAME_POINTER};
+use uunwind_core::rule::RuleKind;
 use uunwind_core::steps::{State, Step, Steps, BY_FRAME_POINTER, EXACT, SIGNAL, STEPS, UNSURE, WINDOW};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
-use uunwind_core::walk::{walk, Look, Setting};
+use uunwind_core::walk::{walk_part, Claimed, Look, Setting};
 use uunwind_live::env::Live;
 use uunwind_live::own_stack;
 use uunwind_live::short_rule_keys::Salts;
@@ -24,18 +24,29 @@ pub unsafe extern "C" fn steps(request: *mut Steps) {
     let request = unsafe { &mut *request };
     // SAFETY: the caller has room for this number of steps.
     let steps = unsafe { core::slice::from_raw_parts_mut(request.steps, request.capacity.min(STEPS)) };
-    request.count = 0;
-    // SAFETY: passed on.
-    let stop = unsafe { walk_on(&mut request.state, request.sp, steps, &mut request.count) };
-    request.stop = u32::from(stop.number());
+    // So a walk writes no more frames than there is room for; of those in windows, with two words, fewer, but one.
+    let mut words = steps.len();
+    let from = request.state;
+    loop {
+        request.state = from;
+        // SAFETY: passed on.
+        let (count, stop) = unsafe { walk_on(&mut request.state, request.sp, steps, words, request.watched != 0) };
+        (request.count, request.stop) = (count, u32::from(stop.number()));
+        if count > 0 || stop != StopReason::BufferFull || words > 1 {
+            return;
+        }
+        words = 2;
+    }
 }
 
+/// Walks, and leaves the registers of the frame that found no room. Returns the number of frames, and why they end.
+///
 /// # Safety
 /// `sp` must be the stack pointer of an active caller.
-unsafe fn walk_on(state: &mut State, sp: u64, steps: &mut [Step], count: &mut usize) -> StopReason {
-    let Some(slot) = SLOTS.current_or_claim() else { return StopReason::TooManyThreads };
+unsafe fn walk_on(state: &mut State, sp: u64, steps: &mut [Step], room: usize, watched: bool) -> (usize, StopReason) {
+    let Some(slot) = SLOTS.current_or_claim() else { return (0, StopReason::TooManyThreads) };
     if !slot.admits(sp) {
-        return StopReason::Fault;
+        return (0, StopReason::Fault);
     }
     let mode = if crate::faults::handled() { Mode::Guarded } else { Mode::Probed };
     // SAFETY: probed mode has no precondition; for the other one the program called uu_handle_faults, whose
@@ -51,47 +62,71 @@ unsafe fn walk_on(state: &mut State, sp: u64, steps: &mut [Step], count: &mut us
     if state.flags & UNSURE != 0 {
         cursor.exact = !call_site::precedes(state.pc, &mut reader);
     }
-    let by_frame_pointer = state.flags & BY_FRAME_POINTER != 0;
-    // So a walk writes no more frames than there is room for; of those in windows, with two words, fewer.
+    let mut by_frame_pointer = state.flags & BY_FRAME_POINTER != 0;
     let mut words = [0u64; STEPS];
-    let words = words.get_mut(..steps.len()).unwrap_or_default();
-    let mut seen = Seen { steps, count: 0, last: State::EMPTY, by_frame_pointer };
-    let mut env = Traced { live: &mut live, watcher: &mut seen };
-    let setting = Setting { thread_pointer: syscall::thread_pointer(), by_frame_pointer, ..Setting::EMPTY };
-    // SAFETY: no scratch, so no plugin is called; the other pointers are null.
-    let outcome = unsafe { walk(cursor, &mut env, &mut reader, words, &setting) };
-    live.leave();
-    *count = seen.fill(words.get(..outcome.words).unwrap_or(&[]));
-    *state = seen.last;
-    if outcome.stop == StopReason::BufferFull && (*count == 0 || seen.count != count.wrapping_add(1)) {
-        // Of the frame that found no room, the registers are not known.
-        return StopReason::Fault;
+    let words = words.get_mut(..room).unwrap_or_default();
+    let mut written = 0usize;
+    let progress = &raw mut written;
+    let setting = Setting { thread_pointer: syscall::thread_pointer(), by_frame_pointer, progress, ..Setting::EMPTY };
+    steps.fill(Step::NONE);
+    let mut seen = Seen { steps, count: 0, stepped: Stepped { written: progress, at: None } };
+    let outcome;
+    if watched {
+        let mut env = Traced { live: &mut live, watcher: &mut seen };
+        // SAFETY: no scratch, so no plugin is called; the progress is a word of this frame.
+        (outcome, by_frame_pointer) = unsafe { walk_part(&mut cursor, &mut env, &mut reader, words, &setting) };
+    } else {
+        let mut env = Traced { live: &mut live, watcher: &mut seen.stepped };
+        // SAFETY: as above.
+        (outcome, by_frame_pointer) = unsafe { walk_part(&mut cursor, &mut env, &mut reader, words, &setting) };
     }
-    outcome.stop
+    live.leave();
+    let exact = if cursor.exact { EXACT } else { 0 };
+    let by = if by_frame_pointer { BY_FRAME_POINTER } else { 0 };
+    *state = match seen.stepped.at {
+        Some((at, words)) if words == outcome.words => State { flags: at.flags | by, ..at },
+        _ => State::new(&cursor.regs, exact | by),
+    };
+    (seen.fill(words.get(..outcome.words).unwrap_or(&[])), outcome.stop)
 }
 
-/// What the walk has looked at.
+/// Keeps the registers of a frame whose claim moves the cursor before the frame finds room, or none.
+struct Stepped {
+    /// Words that the walk has written.
+    written: *const usize,
+    /// The last such frame, and how many words there were before it.
+    at: Option<(State, usize)>,
+}
+
+impl Watcher for Stepped {
+    const LEAVES_OUT_PLAIN: bool = true;
+
+    #[inline(always)]
+    fn looked(&mut self, cursor: &Cursor, look: &Look, _reader: &mut Reader<'_>) {
+        if matches!(look.claim, Claimed::By(_)) {
+            // SAFETY: a word that lives as long as the walk.
+            let written = unsafe { self.written.read_volatile() };
+            self.at = Some((State::new(&cursor.regs, if cursor.exact { EXACT } else { 0 }), written));
+        }
+    }
+}
+
+/// Notes the stack pointer of each frame, and whether it is that of a signal's delivery.
 struct Seen<'s> {
     steps: &'s mut [Step],
     /// Frames looked at.
     count: usize,
-    /// The last of them.
-    last: State,
-    /// A frame pointer leads to the next one.
-    by_frame_pointer: bool,
+    stepped: Stepped,
 }
 
 impl Watcher for Seen<'_> {
-    fn looked(&mut self, cursor: &Cursor, look: &Look, _reader: &mut Reader<'_>) {
+    fn looked(&mut self, cursor: &Cursor, look: &Look, reader: &mut Reader<'_>) {
         if let Some(step) = self.steps.get_mut(self.count) {
             let flags = if look.rule.kind() == RuleKind::Signal { SIGNAL } else { 0 };
             *step = Step { sp: cursor.regs.sp(), flags, ..Step::NONE };
         }
-        let exact = if cursor.exact { EXACT } else { 0 };
-        let by = if self.by_frame_pointer { BY_FRAME_POINTER } else { 0 };
-        self.last = State::new(&cursor.regs, exact | by);
-        self.by_frame_pointer = look.rule.flags() & RULE_BY_FRAME_POINTER != 0;
         self.count += 1;
+        self.stepped.looked(cursor, look, reader);
     }
 }
 

@@ -157,6 +157,8 @@ struct Walk<'w, 'm, E: Env> {
     tail: Option<Tail>,
     /// The current frame lies in a window.
     in_window: bool,
+    /// A frame pointer led to the current frame.
+    by_frame_pointer: bool,
     /// The current frame is the direct caller of an interrupted one, by a step of this loop's own. A capture that
     /// passes the interrupted frame by its step cache does not know.
     called_interrupted: bool,
@@ -187,14 +189,34 @@ pub unsafe fn walk<E: Env>(
 /// As [`walk`].
 pub unsafe fn walk_with_steps<'m, E: Env>(
     steps: Option<&mut WalkSteps<'m>>,
-    cursor: Cursor,
+    mut cursor: Cursor,
     env: &mut E,
     reader: &mut Reader<'m>,
     frames: &mut [u64],
     setting: &Setting,
 ) -> Outcome {
     // SAFETY: passed on.
-    unsafe { walk_from(0, steps, cursor, env, reader, frames, setting) }
+    unsafe { walk_from(0, steps, (&mut cursor, &mut false), env, reader, frames, setting) }
+}
+
+/// A walk of as many frames as there is room for. If that ends it ([`StopReason::BufferFull`]), the cursor is left at
+/// the frame that found none, with all registers that are known there; or at its caller, if the frame's claim has moved
+/// it.
+/// Returns, too, whether a frame pointer has led to that frame.
+///
+/// # Safety
+/// As [`walk`].
+pub unsafe fn walk_part<E: Env>(
+    cursor: &mut Cursor,
+    env: &mut E,
+    reader: &mut Reader<'_>,
+    frames: &mut [u64],
+    setting: &Setting,
+) -> (Outcome, bool) {
+    let mut by_frame_pointer = false;
+    // SAFETY: passed on.
+    let outcome = unsafe { walk_from(0, None, (cursor, &mut by_frame_pointer), env, reader, frames, setting) };
+    (outcome, by_frame_pointer)
 }
 
 /// The walk of the rest of a stack whose inner frames were unwound by short rules. `cursor`: its first frame. The
@@ -214,17 +236,18 @@ pub unsafe fn walk_rest<'m, E: Env>(
     let (count, logged) = (part.count, part.is_logged());
     let steps = Some(&mut part.steps).filter(|_| logged);
     // SAFETY: passed on.
-    unsafe { walk_from(count, steps, cursor, env, reader, frames, setting) }
+    unsafe { walk_from(count, steps, (&mut cursor, &mut false), env, reader, frames, setting) }
 }
 
-/// Walks after `count` frames, whose words are written.
+/// Walks after `count` frames, whose words are written. `left`: the cursor, and whether a frame pointer has led to the
+/// frame at which the walk leaves it.
 ///
 /// # Safety
 /// As [`walk`].
 unsafe fn walk_from<'m, E: Env>(
     count: usize,
     steps: Option<&mut WalkSteps<'m>>,
-    mut cursor: Cursor,
+    left: (&mut Cursor, &mut bool),
     env: &mut E,
     reader: &mut Reader<'m>,
     frames: &mut [u64],
@@ -254,6 +277,7 @@ unsafe fn walk_from<'m, E: Env>(
         scratch: Scratch { memory: setting.scratch, stride: SCRATCH_BYTES, used: [0; PLUGIN_INDICES] },
         tail: None,
         in_window: false,
+        by_frame_pointer: setting.by_frame_pointer,
         called_interrupted: false,
         doubtful: false,
         switches: Switches::default(),
@@ -265,7 +289,8 @@ unsafe fn walk_from<'m, E: Env>(
         walk.log = Some(unsafe { WalkLog::begin(last_walk, walk.reader, stamp) });
     }
     // SAFETY: passed on.
-    let stop = unsafe { walk.run(&mut cursor, setting) };
+    let stop = unsafe { walk.run(left.0, setting) };
+    *left.1 = walk.by_frame_pointer;
     walk.finish(stop)
 }
 
@@ -275,6 +300,7 @@ impl<E: Env> Walk<'_, '_, E> {
     unsafe fn run(&mut self, cursor: &mut Cursor, setting: &Setting) -> StopReason {
         let mut by_frame_pointer = setting.by_frame_pointer;
         loop {
+            self.by_frame_pointer = by_frame_pointer;
             if !cursor.exact && !by_frame_pointer {
                 if let Err(full) = self.run_plain(cursor) {
                     return full;

@@ -211,7 +211,8 @@ impl<E: Env> Walk<'_, '_, E> {
                 break None;
             }
         };
-        if end.is_none() && sp != begun {
+        // A walk that found no room may go on from here.
+        if matches!(end, None | Some(StopReason::BufferFull)) && sp != begun {
             saved.pass(notes.steps(), u64::MAX);
             saved.load(&mut cursor.regs, self.reader);
             cursor.regs.pc = pc;

@@ -2,13 +2,11 @@
 
 use uunwind_core::library::Library;
 use uunwind_core::regs::{Regs, SP};
-use uunwind_core::steps::{State, Step, Steps};
+use uunwind_core::steps::{State, Step, Steps, EXACT, SIGNAL};
 use uunwind_core::stop_reason::StopReason;
 
 /// Frames of a part: with them a cursor is as large as libunwind's.
 pub const PART: usize = 21;
-/// Frames of the first part: who takes one step only does not pay for a whole part.
-const FIRST: usize = 6;
 /// At most this number of frames of one stack: one that leads in a circle ends, too.
 const LIMIT: u32 = 1 << 20;
 
@@ -31,6 +29,8 @@ pub struct Part {
     after_signal: bool,
     /// The frames are those of a walk. Otherwise there is one, as its owner gave it.
     walked: bool,
+    /// The stack pointers of all of them are known, and whose frames are those of a signal's delivery.
+    watched: bool,
 }
 
 impl Part {
@@ -50,6 +50,7 @@ impl Part {
             stop: StopReason::BufferFull.number(),
             after_signal: false,
             walked: false,
+            watched: false,
         }
     }
 
@@ -58,18 +59,35 @@ impl Part {
         self.steps.get(self.index as usize).copied().unwrap_or(Step::NONE)
     }
 
+    /// The stack pointer of the current frame; 0: not known.
+    pub fn sp(&mut self, library: &Library) -> u64 {
+        if self.here().sp == 0 {
+            self.watch(library);
+        }
+        self.here().sp
+    }
+
     /// Whether the current frame was interrupted by a signal that is handled further up.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "for cursors"))]
-    pub fn is_interrupted(&self) -> bool {
-        let before = self.index.checked_sub(1).and_then(|before| self.steps.get(before as usize));
-        before.map_or(self.after_signal, |before| before.flags & uunwind_core::steps::SIGNAL != 0)
+    pub fn is_interrupted(&mut self, library: &Library) -> bool {
+        // Other frames' pcs are return addresses.
+        if self.here().flags & EXACT == 0 {
+            return false;
+        }
+        match self.index.checked_sub(1) {
+            None => self.after_signal,
+            Some(before) => {
+                self.watch(library);
+                self.steps.get(before as usize).is_some_and(|before| before.flags & SIGNAL != 0)
+            }
+        }
     }
 
     /// Makes sure that the current frame, which its owner gave, is one. The reason why it is not.
     pub fn begin(&mut self, library: &Library) -> Result<(), StopReason> {
         if !self.walked {
             let start = self.start;
-            self.walk(library, start, FIRST)?;
+            self.walk(library, start)?;
         }
         Ok(())
     }
@@ -89,25 +107,49 @@ impl Part {
         if passed >= LIMIT {
             return Err(StopReason::TooManyFrames);
         }
-        let after_signal = self.here().flags & uunwind_core::steps::SIGNAL != 0;
         let next = self.next;
-        self.walk(library, next, PART)?;
+        if next.flags & EXACT != 0 {
+            self.watch(library);
+        }
+        let after_signal = self.here().flags & SIGNAL != 0;
+        self.walk(library, next)?;
         (self.passed, self.after_signal) = (passed, after_signal);
         Ok(())
     }
 
-    /// The frames from `start` on, at most `room` of them. If there is none, the part stays as it is, but for `stop`.
-    fn walk(&mut self, library: &Library, start: State, room: usize) -> Result<(), StopReason> {
+    /// The frames from `start` on. If there is none, the part stays as it is, but for `stop`.
+    fn walk(&mut self, library: &Library, start: State) -> Result<(), StopReason> {
         let mut steps = [Step::NONE; PART];
-        let (state, count, stop) = request(library, start, steps.get_mut(..room).unwrap_or_default());
+        let (state, count, stop) = request(library, start, &mut steps, false);
         self.stop = stop;
         self.walked = true;
         if count == 0 {
             return Err(StopReason::from_number(stop).unwrap_or(StopReason::Fault));
         }
-        (self.start, self.next, self.steps) = (start, state, steps);
+        if let Some(first) = steps.first_mut() {
+            first.sp = Regs::some(start.pc, start.values, start.known).get(SP).unwrap_or(0);
+        }
+        (self.start, self.next, self.steps, self.watched) = (start, state, steps, false);
         (self.count, self.index) = (count as u32, 0);
         Ok(())
+    }
+
+    /// Walks the part again, frame by frame, for what few callers want.
+    #[cold]
+    fn watch(&mut self, library: &Library) {
+        if self.watched || !self.walked {
+            return;
+        }
+        self.watched = true;
+        let mut steps = [Step::NONE; PART];
+        let (_, count, _) = request(library, self.start, &mut steps, true);
+        for (step, watched) in self.steps.iter_mut().zip(steps.get(..count).unwrap_or_default()) {
+            if step.pc != watched.pc {
+                // The stack is another one by now.
+                return;
+            }
+            (step.sp, step.flags) = (watched.sp, watched.flags);
+        }
     }
 
     /// The registers of the current frame, as far as they are known.
@@ -116,7 +158,7 @@ impl Part {
         let mut left = self.index as usize;
         let mut steps = [Step::NONE; PART];
         while left > 0 {
-            let (next, count, stop) = request(library, state, steps.get_mut(..left)?);
+            let (next, count, stop) = request(library, state, steps.get_mut(..left)?, false);
             if count == 0 || stop != StopReason::BufferFull.number() {
                 return None;
             }
@@ -127,8 +169,17 @@ impl Part {
 }
 
 /// The frames from this one on, the registers after them, their number, and the number of the stop reason.
-fn request(library: &Library, state: State, steps: &mut [Step]) -> (State, usize, u16) {
-    let mut request = Steps { state, sp: 0, steps: steps.as_mut_ptr(), capacity: steps.len(), count: 0, stop: 0 };
+/// `watched`: with stack pointers.
+fn request(library: &Library, state: State, steps: &mut [Step], watched: bool) -> (State, usize, u16) {
+    let mut request = Steps {
+        state,
+        sp: 0,
+        steps: steps.as_mut_ptr(),
+        capacity: steps.len(),
+        watched: watched.into(),
+        stop: 0,
+        count: 0,
+    };
     // This function's frame is active.
     request.sp = core::ptr::from_ref(&request).addr() as u64;
     // SAFETY: a valid request with its steps.

@@ -33,7 +33,7 @@ pub struct Context {
     /// [`MARK`] exclusive-or its own address: a copy elsewhere is none.
     own: u64,
     here: Step,
-    part: *const Part,
+    part: *mut Part,
 }
 
 /// The context, if it is of this object.
@@ -87,14 +87,14 @@ unsafe extern "C" fn traced(trace: Trace, argument: *mut c_void, caller: *const 
     }
     loop {
         // SAFETY: the caller's function and argument.
-        if unsafe { shown(part.here(), &part, trace, argument) } != NO_REASON {
+        if unsafe { shown(part.here(), &mut part, trace, argument) } != NO_REASON {
             return FATAL_PHASE1_ERROR;
         }
         let Err(stop) = part.step(library) else { continue };
         // As libgcc does, which shows the caller that the outermost frame lacks.
         let outermost = Step { pc: 0, flags: 0, ..part.here() };
         // SAFETY: as above.
-        if stop == StopReason::Complete && unsafe { shown(outermost, &part, trace, argument) } != NO_REASON {
+        if stop == StopReason::Complete && unsafe { shown(outermost, &mut part, trace, argument) } != NO_REASON {
             return FATAL_PHASE1_ERROR;
         }
         return END_OF_STACK;
@@ -105,7 +105,7 @@ unsafe extern "C" fn traced(trace: Trace, argument: *mut c_void, caller: *const 
 ///
 /// # Safety
 /// As `_Unwind_Backtrace`.
-unsafe fn shown(here: Step, part: &Part, trace: Trace, argument: *mut c_void) -> c_int {
+unsafe fn shown(here: Step, part: &mut Part, trace: Trace, argument: *mut c_void) -> c_int {
     let mut context = Context { mark: MARK, own: 0, here, part };
     context.own = MARK ^ core::ptr::from_ref(&context).addr() as u64;
     // SAFETY: passed on.
@@ -162,7 +162,11 @@ accessors! {
         context.here.pc as usize
     };
     /// The stack pointer in the frame, after its callee has returned: the CFA of that.
-    _Unwind_GetCFA, c"_Unwind_GetCFA", GET_CFA() -> usize = |context| context.here.sp as usize;
+    _Unwind_GetCFA, c"_Unwind_GetCFA", GET_CFA() -> usize = |context| {
+        // SAFETY: the part is that of the walk whose callback runs.
+        let part = unsafe { context.part.as_mut() };
+        part.zip(library()).map_or(0, |(part, library)| part.sp(library)) as usize
+    };
     /// A register by its DWARF number; 0: its value is not known.
     _Unwind_GetGR, c"_Unwind_GetGR", GET_GR(register: c_int) -> usize = |context, register| {
         if register == c_int::from(RA) {

@@ -1,20 +1,23 @@
 //! A walk that is watched: what each frame is when it is looked at.
 //!
-//! Such a walk takes nothing over from an earlier one and uses no short rules, so that it looks at every machine frame
-//! by itself.
+//! Such a walk takes nothing over from an earlier one. Unless its watcher is content with less, it uses no short rules,
+//! so that it looks at every machine frame by itself.
 
+use uunwind_core::cache::short::Short;
 use uunwind_core::cursor::Cursor;
-use uunwind_core::memory::Reader;
+use uunwind_core::memory::{Reader, StackWords};
 use uunwind_core::plugin::{Description, Owner};
 use uunwind_core::recovery::Protector;
 use uunwind_core::rule::Packed;
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{Claim, DependsOn, Env, Look, Names, Replay};
+use uunwind_core::walk::{Claim, Delivery, DependsOn, Env, Look, Names, Replay};
 use uunwind_live::env::Live;
 
 /// Who watches.
 pub trait Watcher {
+    /// Frames with short rules are not shown.
+    const LEAVES_OUT_PLAIN: bool = false;
     /// The walk has reached a machine frame; if it is the last address, it may turn out to be none.
     fn looked(&mut self, cursor: &Cursor, look: &Look, reader: &mut Reader<'_>);
 }
@@ -35,6 +38,34 @@ impl<W: Watcher> Env for Traced<'_, '_, W> {
         let look = self.live.look(cursor, reader);
         self.watcher.looked(cursor, &look, reader);
         look
+    }
+    #[inline(always)]
+    fn short_rule_cached(&self, lookup: u64) -> Option<Short> {
+        if W::LEAVES_OUT_PLAIN {
+            self.live.short_rule_cached(lookup)
+        } else {
+            None
+        }
+    }
+    #[inline(always)]
+    fn may_have_short_rule(&self, lookup: u64, reader: &Reader<'_>) -> bool {
+        W::LEAVES_OUT_PLAIN && self.live.may_have_short_rule(lookup, reader)
+    }
+    #[inline(always)]
+    fn prefetch_short_rules(&self, sp: u64, bare: impl StackWords) {
+        if W::LEAVES_OUT_PLAIN {
+            self.live.prefetch_short_rules(sp, bare);
+        }
+    }
+    fn short_rule(&mut self, lookup: u64, reader: &mut Reader<'_>) -> Option<Short> {
+        if W::LEAVES_OUT_PLAIN {
+            self.live.short_rule(lookup, reader)
+        } else {
+            None
+        }
+    }
+    fn deliver(&mut self, to: Delivery, cursor: &mut Cursor, reader: &mut Reader<'_>) -> bool {
+        self.live.deliver(to, cursor, reader)
     }
     fn next_claim(&mut self, left: &mut Claim) -> bool {
         self.live.next_claim(left)

@@ -92,12 +92,10 @@ impl Cursor {
     }
 
     /// `unw_get_reg`. What a call may have destroyed is not known in its caller.
-    pub fn register(&self, number: c_int) -> Option<u64> {
-        let here = self.here();
+    pub fn register(&mut self, number: c_int) -> Option<u64> {
         match number {
-            RIP => Some(here.pc),
-            CFA => Some(here.sp),
-            _ if number == c_int::from(RSP) => Some(here.sp),
+            RIP => Some(self.here().pc),
+            _ if number == CFA || number == c_int::from(RSP) => Some(self.sp()).filter(|sp| *sp != 0),
             _ => {
                 let number = u8::try_from(number).ok().filter(|number| usize::from(*number) < COUNT)?;
                 self.part.registers(library()?)?.get(number)
@@ -105,9 +103,17 @@ impl Cursor {
         }
     }
 
+    /// The stack pointer; 0: not known.
+    fn sp(&mut self) -> u64 {
+        match (self.here().sp, library()) {
+            (0, Some(library)) => self.part.sp(library),
+            (sp, _) => sp,
+        }
+    }
+
     /// `unw_is_signal_frame`: whether the frame was interrupted by a signal that is being handled.
-    pub fn is_interrupted(&self) -> bool {
-        self.part.is_interrupted()
+    pub fn is_interrupted(&mut self) -> bool {
+        library().is_some_and(|library| self.part.is_interrupted(library))
     }
 }
 

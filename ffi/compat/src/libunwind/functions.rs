@@ -86,7 +86,7 @@ pub unsafe fn save_location(location: *mut u32) -> c_int {
 ///
 /// # Safety
 /// `value` must be writable.
-pub unsafe fn register(cursor: &Cursor, number: c_int, value: *mut u64) -> c_int {
+pub unsafe fn register(cursor: &mut Cursor, number: c_int, value: *mut u64) -> c_int {
     match cursor.register(number) {
         Some(known) => {
             // SAFETY: the caller's.
