@@ -60,12 +60,17 @@ pub fn duration(value: &OsString) -> Result<Duration, Failure> {
     })
 }
 
-/// A time in seconds, which may be followed by its unit.
+/// The time between snapshots.
 pub fn every(value: &OsString) -> Result<Duration, Failure> {
+    seconds(value, "--every")
+}
+
+/// A time in seconds, which may be followed by its unit.
+pub fn seconds(value: &OsString, option: &str) -> Result<Duration, Failure> {
     let text = value.to_string_lossy();
     let seconds = text.strip_suffix('s').unwrap_or(&text).parse::<f64>().ok().filter(|seconds| *seconds >= 1.0);
     seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).ok_or_else(|| {
-        Failure::new(format!("--every {text}: the time must be a number of seconds from 1 on, such as 60 or 60s"))
+        Failure::new(format!("{option} {text}: the time must be a number of seconds from 1 on, such as 60 or 60s"))
     })
 }
 

@@ -4,11 +4,13 @@ mod arguments;
 pub mod attach;
 mod empty;
 mod finish;
+mod push;
 
 use crate::exit::{Failure, FAILED, NOT_EXECUTABLE, NOT_FOUND};
 use crate::{layout, program, save, terminal};
 pub use arguments::Options;
 use arguments::{Arguments, Places};
+use push::Push;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -53,6 +55,10 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     config.flags = arguments.flags;
     config.duration = arguments.duration;
     config.every = arguments.every;
+    let push = arguments.push.as_ref().map(|push| Push::begin(push, &arguments)).transpose()?;
+    if let (Some(push), Some(asked)) = (&push, &arguments.push) {
+        (config.every, config.every_into) = (Some(asked.every), Some(push.folder().to_owned()));
+    }
     config.events_from = arguments.events_from.clone();
     config.output = places.recording.clone();
     config.names_later = arguments.names_later;
@@ -62,7 +68,10 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     }
     let mut shown = Shown { begun: Some(Instant::now()), ..Shown::default() };
     let watcher = watcher(&arguments)?;
-    let running = match record_with(&config, analysers, watcher, |event| shown.progress(&arguments, event)) {
+    let running = match record_with(&config, analysers, watcher, |event| match (event, &push) {
+        (Event::Snapshot(path, why), Some(push)) if push.is_own(path) => push.window(path, why),
+        _ => shown.progress(&arguments, event),
+    }) {
         Ok(running) => running,
         Err(error) => {
             places.clean_up();
@@ -72,7 +81,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     if let (Some(pipe), Some(path)) = (&pipe, &arguments.stream) {
         said_of_stream(&pipe.delivery(), path);
     }
-    finish::finish(running, &arguments, places)
+    finish::finish(running, &arguments, places, push)
 }
 
 /// Has the object preloaded that samples allocations.
@@ -166,6 +175,7 @@ pub fn prepare(command: &[OsString]) -> Result<(Config, Analysers), Failure> {
         flags: 0,
         duration: None,
         every: None,
+        every_into: None,
         output: None,
         preload: layout.preload,
         objects,

@@ -34,6 +34,7 @@ pub mod packages;
 pub mod pair;
 pub mod paths;
 pub mod plugins;
+pub mod pprof;
 pub mod process;
 pub mod readelf_rows;
 pub mod readers;

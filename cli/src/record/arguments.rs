@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
+use uunwind_push::{Credentials, Target, TargetError};
 use uunwind_recording::Unit;
 use uunwind_report::formats::Format;
 use uunwind_report::hide::NativeFrames;
@@ -78,6 +79,18 @@ pub struct Options {
     /// Write each sample as it comes, as lines of JSON, into FILE, a FIFO or /dev/fd/N
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "pid")]
     stream: Option<OsString>,
+    /// Send a profile to this store each 10 s, such as http://localhost:4040 (below)
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url, conflicts_with_all = ["pid", "every", "gil"])]
+    push: Option<OsString>,
+    /// With --push: the time between profiles
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    push_every: Option<OsString>,
+    /// With --push: the service's name [default: that of PROGRAM]
+    #[arg(long, value_name = "NAME")]
+    service: Option<OsString>,
+    /// With --push: a label of each profile; again for another one
+    #[arg(long, value_name = "KEY=VALUE")]
+    label: Vec<OsString>,
     /// Do not keep the recording (.uu) beside a result in another format
     #[arg(long)]
     no_keep: bool,
@@ -159,6 +172,10 @@ Python's objects of up to 512 bytes are in none of this: it maps arenas for them
 Snapshots: SIGUSR2 to uu (or uu snapshot) and --every write what there is so far as a recording beside the other one,
 with .1.uu, .2.uu and so on at its end. The recording goes on.
 
+With --push, uu (never PROGRAM) sends what each 10 s have brought to the store's /ingest: gzip pprof, as Pyroscope and
+Grafana Alloy take it; by http:// only. Credentials are in UU_PUSH_TOKEN, or UU_PUSH_USER and UU_PUSH_PASSWORD. What the
+store does not take now is kept, at most 64 MiB, and sent later, by a later uu, too.
+
 With --kernel, and with a rate above 1000, the kernel takes the samples with a clock of its own (perf events, on Linux
 6.15 or later): at any rate, with its own functions for --kernel. It takes root, or CAP_PERFMON and CAP_BPF, or
 --events-from. Without those, a rate above 1000 is that of the user mode alone, system calls are sampled at the
@@ -178,7 +195,8 @@ Exit code: the program's; 128 + n if signal n ended it; 126 if it cannot be exec
 written is reported on standard error and leaves the program's exit code alone. With -p: 0, or 125 if the process could
 not be recorded.
 
-Environment: UU_PLUGINS (plugin files or folders, separated by colons), NO_COLOR.",
+Environment: UU_PLUGINS (plugin files or folders, separated by colons), UU_PUSH_TOKEN, UU_PUSH_USER, UU_PUSH_PASSWORD,
+NO_COLOR.",
         Format::list()
     )
 }
@@ -231,6 +249,8 @@ pub struct Arguments {
     pub duration: Option<Duration>,
     /// Time between snapshots.
     pub every: Option<Duration>,
+    /// Where profiles are sent.
+    pub push: Option<Push>,
     /// File for the result.
     pub output: Option<PathBuf>,
     /// Where a `uu kernel-events` listens.
@@ -347,9 +367,21 @@ impl Arguments {
                 "--names later keeps a recording (.uu) alone: any other result needs the names. Leave one of them out";
             return Err(Failure::new(text));
         }
+        let of_push = [
+            ("--push-every", options.push_every.is_some()),
+            ("--service", options.service.is_some()),
+            ("--label", !options.label.is_empty()),
+        ];
+        if let Some((option, _)) = of_push.iter().find(|(_, given)| *given && options.push.is_none()) {
+            return Err(Failure::new(format!(
+                "{option} says something of profiles that are sent: give --push URL, too"
+            )));
+        }
+        let push = options.push.as_ref().map(|url| Push::of(url, options)).transpose()?;
         Ok(Arguments {
             names_later,
             python_malloc: options.python_malloc,
+            push,
             pid: options.pid.as_ref().map(|pid| options::pid(pid, "-p")).transpose()?,
             subprocesses: options.subprocesses,
             remote: options.remote,
@@ -370,6 +402,63 @@ impl Arguments {
             flags: flags.iter().filter(|(given, _)| *given).fold(0, |all, (_, flag)| all | flag),
             command: options.command.clone(),
         })
+    }
+}
+
+/// What `--push` asks for.
+#[derive(Clone, Debug)]
+pub struct Push {
+    /// Where profiles go.
+    pub target: Target,
+    /// Time between them.
+    pub every: Duration,
+}
+
+impl Push {
+    fn of(url: &OsString, options: &Options) -> Result<Push, Failure> {
+        if options.names == "later" || options.unwind != "live" {
+            let text = "--push sends profiles with names while the program runs: leave --names and --unwind out";
+            return Err(Failure::new(text));
+        }
+        if options.mode == "alloc" {
+            let text = "--push and --mode alloc do not go together: who holds memory is known at the end";
+            return Err(Failure::new(format!("{text}. Leave one of them out")));
+        }
+        let text = |word: &OsString| word.to_string_lossy().into_owned();
+        let of_program = || {
+            let name = options.command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+            name.to_string_lossy().chars().map(|c| if is_plain(c) { c } else { '-' }).collect()
+        };
+        let service: String = options.service.as_ref().map_or_else(of_program, text);
+        let labels: Vec<String> = options.label.iter().map(text).collect();
+        let wrong = |error: TargetError| {
+            let (option, value) = match error {
+                TargetError::Service => ("--service", service.clone()),
+                TargetError::Label => ("--label", labels.join(" ")),
+                TargetError::Credentials => ("--push", "the environment".to_owned()),
+                // It may have a password.
+                TargetError::Secret => ("--push", "URL".to_owned()),
+                TargetError::Https | TargetError::Url => ("--push", text(url)),
+            };
+            Failure::new(format!("{option} {value}: {error}"))
+        };
+        let target = Target::new(&text(url), &service, &labels, credentials()).map_err(wrong)?;
+        let every = options.push_every.as_ref().map(|time| options::seconds(time, "--push-every")).transpose()?;
+        Ok(Push { target, every: every.unwrap_or(PUSHED) })
+    }
+}
+
+/// Time between profiles that are pushed.
+const PUSHED: Duration = Duration::from_secs(10);
+
+/// Who pushes: not in options, which others can see.
+fn credentials() -> Credentials {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    match (variable("UU_PUSH_TOKEN"), variable("UU_PUSH_USER")) {
+        (Some(token), _) => Credentials::Bearer(token),
+        (None, Some(user)) => Credentials::Basic(user, variable("UU_PUSH_PASSWORD").unwrap_or_default()),
+        (None, None) => Credentials::None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::arguments::{Arguments, Places};
 use super::empty;
+use super::push::Push;
 use crate::exit::{of_status, Failure, FAILED};
 use crate::{save, terminal};
 use std::ffi::OsStr;
@@ -15,7 +16,7 @@ use uunwind_report::view::View;
 use uunwind_ring::FLAG_AWAITING;
 
 /// Writes and prints the results; returns the exit code.
-pub fn finish(mut running: Running, arguments: &Arguments, places: Places) -> Result<u8, Failure> {
+pub fn finish(mut running: Running, arguments: &Arguments, places: Places, push: Option<Push>) -> Result<u8, Failure> {
     let mut outcome = running.outcome();
     let mut recording = running.take_recording();
     if let Some(recording) = &mut recording {
@@ -26,6 +27,10 @@ pub fn finish(mut running: Running, arguments: &Arguments, places: Places) -> Re
     }
     report(&mut outcome, recording.as_ref(), arguments, &places, false);
     places.clean_up();
+    let empty = empty::is_empty(outcome.samples, recording.as_ref());
+    if let Some(push) = push {
+        push.finish(recording, arguments.quiet);
+    }
     let status = match outcome.wait_status.take() {
         Some(status) => status,
         None => {
@@ -35,7 +40,6 @@ pub fn finish(mut running: Running, arguments: &Arguments, places: Places) -> Re
             running.wait()
         }
     };
-    let empty = empty::is_empty(outcome.samples, recording.as_ref());
     Ok(if empty && arguments.fail_empty { FAILED } else { of_status(status) })
 }
 
@@ -54,7 +58,7 @@ pub fn attached(mut outcome: Outcome, mut recording: Option<Recording>, argument
 }
 
 /// What is shown of the recording.
-fn view(arguments: &Arguments) -> View {
+pub fn view(arguments: &Arguments) -> View {
     View { native_frames: arguments.native_frames, idle: arguments.idle, ..View::default() }
 }
 

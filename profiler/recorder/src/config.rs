@@ -28,6 +28,9 @@ pub struct Config {
     pub duration: Option<Duration>,
     /// Time between snapshots.
     pub every: Option<Duration>,
+    /// A folder for those, whose names are then their numbers; `None`: beside the recording. Snapshots that SIGUSR2
+    /// asks for are always there.
+    pub every_into: Option<PathBuf>,
     /// Path of the recording; `None`: `uu-<program>-<pid>.uu` in the working directory.
     pub output: Option<PathBuf>,
     /// Path of `libuunwind-preload.so`.

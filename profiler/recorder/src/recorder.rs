@@ -152,7 +152,7 @@ pub fn record_with(
     }
     let namer = config.namer.clone();
     let (wall, cpu_used) = (Duration::ZERO, 0);
-    let (snapshots, walk) = (Snapshots::new(config.every), config.walk);
+    let (snapshots, walk) = (Snapshots::new(config.every).into_folder(config.every_into.clone()), config.walk);
     let mut running = Running {
         child,
         executable: config.executable.clone(),

@@ -53,6 +53,9 @@ pub struct Snapshots {
     every: Option<Duration>,
     next: Option<Instant>,
     taken: u32,
+    /// Where those go whose time has come, and how many they are.
+    folder: Option<PathBuf>,
+    timed: u32,
     naming: Option<(PathBuf, JoinHandle<io::Result<()>>)>,
     failed: Option<Made>,
 }
@@ -61,6 +64,11 @@ impl Snapshots {
     /// One is due after each such time, and whenever SIGUSR2 arrives.
     pub fn new(every: Option<Duration>) -> Snapshots {
         Snapshots { every, next: every.map(|every| Instant::now() + every), ..Snapshots::default() }
+    }
+
+    /// Those whose time has come go into this folder.
+    pub fn into_folder(self, folder: Option<PathBuf>) -> Snapshots {
+        Snapshots { folder, ..self }
     }
 
     /// Whether one is to be taken. While another is still being named, it has to wait.
@@ -86,11 +94,21 @@ impl Snapshots {
 
     /// Copies the recording, and begins to name what is in the copy.
     pub fn take(&mut self, now: &Now<'_>) {
-        snapshot_asked(true);
-        self.next = self.every.map(|every| Instant::now() + every);
-        self.taken += 1;
-        let stem = now.path.file_stem().unwrap_or_default().to_string_lossy();
-        let path = now.path.with_file_name(format!("{stem}.{}.uu", self.taken));
+        let asked = snapshot_asked(true);
+        let path = match self.folder.as_ref().filter(|_| !asked) {
+            Some(folder) => {
+                self.timed += 1;
+                folder.join(format!("{}.uu", self.timed))
+            }
+            None => {
+                self.taken += 1;
+                let stem = now.path.file_stem().unwrap_or_default().to_string_lossy();
+                now.path.with_file_name(format!("{stem}.{}.uu", self.taken))
+            }
+        };
+        if self.folder.is_none() || !asked {
+            self.next = self.every.map(|every| Instant::now() + every);
+        }
         match begin(now, &path) {
             Ok(naming) => self.naming = Some((path, naming)),
             Err(error) => self.failed = Some(Made { path, error: Some(error) }),

@@ -171,6 +171,7 @@ fn config(folder: &Path, role: &str) -> Config {
         flags: 0,
         duration: None,
         every: None,
+        every_into: None,
         output: Some(folder.join("out.uu")),
         preload: harmless,
         objects: vec![],

@@ -8,6 +8,7 @@ const ROOMS: &[&str] = &[
     "profiler/core-files/",
     "profiler/inject/injector/",
     "profiler/offline/",
+    "profiler/push/",
     "profiler/recorder/src/",
     "profiler/recording/src/",
     "profiler/remote/",

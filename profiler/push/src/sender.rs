@@ -1,0 +1,296 @@
+//! The thread that sends. What may succeed later is tried again, later and later; what never will is dropped, counted
+//! and said once.
+
+use crate::http::{ingest, Answer};
+use crate::spool::{Spool, Waiting};
+use crate::target::Target;
+use crate::window::Profile;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::mpsc::RecvTimeoutError;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use uunwind_clock::channel::{self, channel, Receiver};
+use uunwind_clock::Instant;
+
+/// Longest time of one request.
+const REQUEST: Duration = Duration::from_secs(10);
+/// Time before the first repetition; it doubles with each one.
+const FIRST: Duration = Duration::from_secs(1);
+/// The longest such time.
+const LONGEST: Duration = Duration::from_secs(60);
+/// What the store may ask for at most (`Retry-After`).
+const ASKED: Duration = Duration::from_secs(600);
+/// Time for all that waits when the recording is over.
+const LAST: Duration = Duration::from_secs(10);
+/// Longest nap.
+const NAP: Duration = Duration::from_secs(3600);
+
+/// What became of the profiles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// The store has them.
+    pub sent: u64,
+    /// Samples in those.
+    pub samples: u64,
+    /// The store refused them, for good.
+    pub refused: u64,
+    /// They found no room in the folder of those that wait.
+    pub dropped: u64,
+    /// They wait there; the next uu that pushes to the same place sends them.
+    pub waiting: u64,
+    /// Of those that were sent, left by an earlier uu.
+    pub earlier: u64,
+}
+
+/// A thread that sends profiles.
+pub struct Sender {
+    profiles: channel::Sender<Profile>,
+    thread: JoinHandle<Counts>,
+}
+
+impl Sender {
+    /// Starts the thread. `base`: the folder below which profiles wait. `say`: shows a line to the user.
+    pub fn start(target: Target, base: &Path, say: impl Fn(&str) + Send + 'static) -> io::Result<Sender> {
+        let (spool, earlier) = Spool::open(base, &target.url())?;
+        let (profiles, receiver) = channel();
+        let begin = Instant::now();
+        let mut work = Work {
+            target,
+            spool,
+            say: Box::new(say),
+            counts: Counts::default(),
+            earlier,
+            said: String::new(),
+            pause: FIRST,
+            next: begin,
+        };
+        let thread = std::thread::Builder::new().name("push".to_owned()).spawn(move || work.run(&receiver))?;
+        Ok(Sender { profiles, thread })
+    }
+
+    /// Hands a profile over.
+    pub fn send(&self, profile: Profile) {
+        // The thread ends after this only.
+        let _ = self.profiles.send(profile);
+    }
+
+    /// Sends what still waits, for a few seconds at most, and ends.
+    pub fn finish(self) -> Counts {
+        drop(self.profiles);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+struct Work {
+    target: Target,
+    spool: Spool,
+    say: Box<dyn Fn(&str) + Send>,
+    counts: Counts,
+    /// Profiles of an earlier uu that were not sent yet.
+    earlier: usize,
+    /// What was said last.
+    said: String,
+    /// Time before the next repetition.
+    pause: Duration,
+    /// When something may be sent again.
+    next: Instant,
+}
+
+/// What became of one attempt.
+enum Attempt {
+    /// The store has it.
+    Sent,
+    /// It never will.
+    Refused(String),
+    /// Perhaps later.
+    Later(String, Option<Duration>),
+}
+
+impl Work {
+    fn run(&mut self, profiles: &Receiver<Profile>) -> Counts {
+        loop {
+            let now = Instant::now();
+            let longest = match self.spool.count() {
+                0 => NAP,
+                _ => self.next.saturating_duration_since(now),
+            };
+            match profiles.recv_timeout(longest) {
+                Ok(profile) => self.add(&profile),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            profiles.try_iter().for_each(|profile| self.add(&profile));
+            if Instant::now() >= self.next {
+                self.attempt(REQUEST);
+            }
+        }
+        let begin = Instant::now();
+        loop {
+            let left = LAST.saturating_sub(begin.elapsed());
+            if left.is_zero() || self.spool.count() == 0 || !self.attempt(left) {
+                break;
+            }
+        }
+        self.counts.waiting = self.spool.count() as u64;
+        if self.counts.waiting > 0 {
+            (self.say)(&format!(
+                "--push: {} profiles wait in {}; the next uu record --push {} sends them",
+                self.counts.waiting,
+                self.spool.folder().display(),
+                self.target.url()
+            ));
+        }
+        self.counts
+    }
+
+    fn add(&mut self, profile: &Profile) {
+        let query = query(&self.target.name, profile);
+        match self.spool.add(profile.samples, &query, &profile.bytes) {
+            Ok(gone) => {
+                self.earlier = self.earlier.saturating_sub(gone);
+                self.counts.dropped += gone as u64;
+            }
+            Err(error) => {
+                self.counts.dropped += 1;
+                let folder = self.spool.folder().display();
+                self.once(&format!("--push: a profile is lost: it cannot be written to {folder}: {error}"));
+            }
+        }
+    }
+
+    /// Sends the oldest profile, if there is one. False: nothing may be sent for now.
+    fn attempt(&mut self, longest: Duration) -> bool {
+        let waiting = match self.spool.oldest() {
+            Ok(Some(waiting)) => waiting,
+            Ok(None) => return false,
+            Err(error) => {
+                self.once(&format!("--push: {} cannot be read: {error}", self.spool.folder().display()));
+                self.later(None);
+                return false;
+            }
+        };
+        let attempt = if waiting.query.is_empty() {
+            Attempt::Refused("it was damaged while it waited".to_owned())
+        } else {
+            judge(ingest(&self.target, &waiting.query, &waiting.body, longest))
+        };
+        match attempt {
+            Attempt::Sent => {
+                self.counts.sent += 1;
+                self.counts.samples += waiting.samples;
+                self.counts.earlier += u64::from(self.earlier > 0);
+                self.done(&waiting)
+            }
+            Attempt::Refused(why) => {
+                self.counts.refused += 1;
+                self.once(&format!("--push {}: a profile was refused: {why}", self.target.url()));
+                self.done(&waiting)
+            }
+            Attempt::Later(why, asked) => {
+                self.once(&format!("--push {}: {why}; uu tries again", self.target.url()));
+                self.later(asked);
+                false
+            }
+        }
+    }
+
+    /// A profile is done with. False: it cannot be removed, and would be sent again and again.
+    fn done(&mut self, waiting: &Waiting) -> bool {
+        self.earlier = self.earlier.saturating_sub(1);
+        if let Err(error) = fs::remove_file(&waiting.path) {
+            self.once(&format!("--push: {} cannot be removed: {error}", waiting.path.display()));
+            self.later(None);
+            return false;
+        }
+        (self.pause, self.next) = (FIRST, Instant::now());
+        true
+    }
+
+    /// Nothing is sent for a while: at least as long as the store asks.
+    fn later(&mut self, asked: Option<Duration>) {
+        let pause = asked.map_or(self.pause, |asked| asked.min(ASKED).max(self.pause));
+        self.next = Instant::now() + pause;
+        self.pause = (self.pause * 2).min(LONGEST);
+    }
+
+    /// Says something, unless it was the last thing said.
+    fn once(&mut self, text: &str) {
+        if self.said != text {
+            (self.say)(text);
+            text.clone_into(&mut self.said);
+        }
+    }
+}
+
+/// What an answer means. That credentials are wrong, or the path, will not change by itself.
+fn judge(answer: io::Result<Answer>) -> Attempt {
+    let Answer { status, retry_after, text } = match answer {
+        Ok(answer) => answer,
+        Err(error) => return Attempt::Later(error.to_string(), None),
+    };
+    let said = text.split(['\r', '\n']).find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let said = uunwind_report::formats::printable(said.trim());
+    let why = match status {
+        401 | 403 => {
+            format!("{status}: credentials are missing or wrong (UU_PUSH_TOKEN, or UU_PUSH_USER and UU_PUSH_PASSWORD)")
+        }
+        404 | 405 => format!("{status}: there is no /ingest"),
+        _ if said.is_empty() => format!("the answer is {status}"),
+        _ => format!("the answer is {status}: {said}"),
+    };
+    match status {
+        200..=299 => Attempt::Sent,
+        408 | 425 | 429 | 500..=599 => Attempt::Later(why, retry_after),
+        _ => Attempt::Refused(why),
+    }
+}
+
+/// The query of `POST /ingest` ([Pyroscope's server API](https://grafana.com/docs/pyroscope/latest/reference-server-api/)).
+fn query(name: &str, profile: &Profile) -> String {
+    let Profile { from, until, rate, .. } = profile;
+    let (from, until) = (from / 1_000_000_000, until.div_ceil(1_000_000_000));
+    let name = encoded(name);
+    format!("name={name}&from={from}&until={until}&format=pprof&spyName=uu&sampleRate={rate}&units=samples&aggregationType=sum")
+}
+
+/// [RFC 3986](https://www.rfc-editor.org/rfc/rfc3986), section 2.
+fn encoded(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut out, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_final_or_not() {
+        for (status, is_final) in [(400, true), (401, true), (404, true), (413, true), (422, true)] {
+            let answer = Answer { status, retry_after: None, text: String::new() };
+            assert_eq!(matches!(judge(Ok(answer)), Attempt::Refused(_)), is_final, "{status}");
+        }
+        for status in [408, 429, 500, 503] {
+            let answer = Answer { status, retry_after: Some(Duration::from_secs(9)), text: "busy\nnow".to_owned() };
+            let Attempt::Later(why, asked) = judge(Ok(answer)) else { panic!("{status} is final") };
+            assert_eq!((why, asked), (format!("the answer is {status}: busy"), Some(Duration::from_secs(9))));
+        }
+        assert!(matches!(judge(Err(io::ErrorKind::ConnectionRefused.into())), Attempt::Later(..)));
+    }
+
+    #[test]
+    fn queries_are_encoded() {
+        let profile = Profile { bytes: vec![], from: 1_500_000_000, until: 11_500_000_000, rate: 99, samples: 7 };
+        let query = query("a{b=c d,e=\u{e4}}", &profile);
+        let (name, rest) = query.split_once('&').expect("parameters");
+        assert_eq!(name, "name=a%7Bb%3Dc%20d%2Ce%3D%C3%A4%7D");
+        assert!(rest.starts_with("from=1&until=12&format=pprof&"), "{rest}");
+    }
+}

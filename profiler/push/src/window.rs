@@ -1,0 +1,54 @@
+//! The part of a recording that was not sent yet, as a profile of its own.
+
+use uunwind_recording::Recording;
+use uunwind_report::formats::{render, Format};
+use uunwind_report::view::View;
+
+/// A profile, and which time it is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// Compressed pprof.
+    pub bytes: Vec<u8>,
+    /// Wall-clock time of its begin and end, in ns since 1970.
+    pub from: u64,
+    /// See `from`.
+    pub until: u64,
+    /// Sampling rate, in Hz.
+    pub rate: u32,
+    /// Number of samples.
+    pub samples: u64,
+}
+
+/// How much of a recording was made profiles of.
+#[derive(Debug, Default)]
+pub struct Windows {
+    /// Number of samples.
+    samples: usize,
+    /// Number of times before threads' first samples.
+    starts: usize,
+    /// End of the last window (CLOCK_MONOTONIC, ns); 0: there was none.
+    end: u64,
+}
+
+impl Windows {
+    /// The profile of what this copy of the recording has after the last one: samples are appended to a recording, so
+    /// that each is in one window. `None`: it has no more. The copy is used up: it has that window only.
+    pub fn next(&mut self, recording: &mut Recording, view: &View) -> Result<Option<Profile>, String> {
+        let settings = &mut recording.settings;
+        let (begin_unix, begin) = (settings.start_unix, settings.start_monotonic);
+        let end = recording.end.as_ref().map_or(begin, |end| end.time).max(self.end);
+        let start = self.end.max(begin);
+        let unix = |time: u64| begin_unix.saturating_add(time.saturating_sub(begin));
+        (settings.start_unix, settings.start_monotonic) = (unix(start), start);
+        let counts = (recording.samples.len(), recording.starts.len());
+        recording.samples.drain(..self.samples.min(counts.0));
+        recording.starts.drain(..self.starts.min(counts.1));
+        (self.samples, self.starts, self.end) = (counts.0, counts.1, end);
+        if recording.samples.is_empty() && recording.starts.is_empty() {
+            return Ok(None);
+        }
+        let samples = recording.samples.len() as u64;
+        let bytes = render(Format::PprofGz, recording, view.clone())?;
+        Ok(Some(Profile { bytes, from: unix(start), until: unix(end), rate: recording.settings.rate, samples }))
+    }
+}
