@@ -9,6 +9,7 @@ use grammar::Program;
 use runtime::{Expected, Ruby};
 use std::ffi::OsStr;
 use std::process::Command;
+use uunwind_tests::own_walks::{self, Reads};
 use uunwind_tests::samples::{Frame, Sample};
 use uunwind_tests::{chance, paths, skips, uu};
 
@@ -94,6 +95,50 @@ fn anywhere(ruby: &Ruby) -> Result<(), String> {
     let command: Vec<&OsStr> = command.iter().map(|word| &**word).collect();
     let samples = uu::record(&scratch, &["-r", "999"], configure, &command).expect_code(0).samples();
     are_possible(ruby, &program, &samples)
+}
+
+/// The same scripts without a recorder: the program's own handler calls uu_walk().
+#[test]
+fn by_uu_walk() {
+    each(|ruby| {
+        for (index, script) in ["nested", "exceptions", "threads", "collected"].iter().enumerate() {
+            for reads in Reads::some(index) {
+                let scratch = paths::scratch(&format!("{script}-{}-{}", ruby.version, reads.suffix()));
+                let oracle = scratch.join("oracle");
+                let program = ruby.run(script);
+                let program: Vec<&OsStr> = program.iter().map(|word| &**word).collect();
+                let configure = |command: &mut Command| ruby.configure(command, &oracle);
+                let walked = own_walks::explicit(&scratch, *reads, configure, &program)?;
+                for (expected, sample) in runtime::pair(&runtime::read(&oracle), &walked.samples)? {
+                    check(expected, sample).map_err(|e| format!("{script}: {e}\n{}", sample.text()))?;
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Interrupted at any place by uu_walk() in the program's own handler, in a storm of signals, with calls of malloc()
+/// and locks watched.
+#[test]
+fn any_instruction_by_uu_walk() {
+    each(|ruby| {
+        for reads in Reads::some(1) {
+            let scratch = paths::scratch(&format!("anywhere-{}-{}", ruby.version, reads.suffix()));
+            let script = runtime::path("async");
+            let source = std::fs::read_to_string(&script).map_err(|e| e.to_string())?;
+            let program = Program::read(&script.to_string_lossy(), &source);
+            let configure = |command: &mut Command| {
+                ruby.configure(command, &scratch.join("oracle"));
+                command.env("UU_TEST_SECONDS", chance::seconds(0.3).to_string());
+            };
+            let command = ruby.run("async");
+            let command: Vec<&OsStr> = command.iter().map(|word| &**word).collect();
+            let walked = own_walks::storm(&scratch, *reads, configure, &command)?;
+            are_possible(ruby, &program, &walked.samples)?;
+        }
+        Ok(())
+    });
 }
 
 fn are_possible(ruby: &Ruby, program: &Program, samples: &[Sample]) -> Result<(), String> {

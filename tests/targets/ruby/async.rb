@@ -1,8 +1,8 @@
 # A program that is sampled at any place. `#--> NAME, ...` lists what a line may call: Ruby code, and the C functions
 # through which it is called. A method ends at its indentation's `end`; `lines` has five lines that cost the same.
-SECONDS = (ARGV[0] || ENV["UU_TEST_SECONDS"] || 1).to_f
+SECONDS = (ARGV[0] || ENV["UU_TEST_SECONDS"] || 1).to_f #--> [], String#to_f
 
-def lines(n)
+def lines(n) #--> Module#method_added
   a, b, c, d, e, i = 1.5, 2.5, 3.5, 4.5, 5.5, 0
   while i < n
     a = a * 0.5 + b * 0.25
@@ -15,14 +15,14 @@ def lines(n)
   a + b + c + d + e
 end
 
-def fib(n)
+def fib(n) #--> Module#method_added
   return n if n < 2
   x = fib(n - 1) #--> Object#fib
   y = fib(n - 2) #--> Object#fib
   x + y
 end
 
-def blocks(n)
+def blocks(n) #--> Module#method_added
   n.times do |i| #--> Integer#times, block in Object#blocks
     fib(4) #--> Object#fib
     [1, 2].each { |x| fib(3) } #--> Array#each, block (2 levels) in Object#blocks, Object#fib
@@ -33,43 +33,43 @@ def blocks(n)
   "abc".gsub(/./) { |c| fib(2).to_s } #--> String#gsub, block in Object#blocks, Object#fib, Integer#to_s
 end
 
-class Value
-  include Comparable
-  attr_reader :v
+class Value #--> <class:Value>, Class#inherited
+  include Comparable #--> Module#include, Module#append_features, Module#included
+  attr_reader :v #--> Module#attr_reader, Module#method_added
 
-  def initialize(v)
+  def initialize(v) #--> Module#method_added
     @v = v
   end
 
-  def <=>(other)
+  def <=>(other) #--> Module#method_added
     v - other.v
   end
 
-  def to_s
+  def to_s #--> Module#method_added
     fib(2) #--> Object#fib
     "v"
   end
 
-  def method_missing(name, *args)
+  def method_missing(name, *args) #--> Module#method_added
     fib(3) #--> Object#fib
   end
 
-  def respond_to_missing?(name, all)
+  def respond_to_missing?(name, all) #--> Module#method_added
     false
   end
 
-  def self.make(v)
+  def self.make(v) #--> BasicObject#singleton_method_added
     new(v) #--> Class#new, Value#initialize
   end
 
-  def with(a, b = fib(2), *c, k: fib(3), **m) #--> Object#fib
+  def with(a, b = fib(2), *c, k: fib(3), **m) #--> Object#fib, Module#method_added
     yield a #--> block in Object#methods_of_all_kinds, Object#fib
   end
 
-  define_method(:defined) { |x| fib(x) } #--> Object#fib
+  define_method(:defined) { |x| fib(x) } #--> Object#fib, Module#define_method, Module#method_added
 end
 
-def methods_of_all_kinds(n)
+def methods_of_all_kinds(n) #--> Module#method_added
   a = Value.make(1) #--> Value.make
   b = Value.new(2) #--> Class#new, Value#initialize
   a < b #--> Comparable#<, Value#<=>
@@ -91,13 +91,13 @@ def methods_of_all_kinds(n)
   Hash.new { |h, k| fib(k) }[3] #--> Class#new, Hash#initialize, Hash#[], block in Object#methods_of_all_kinds, Object#fib
 end
 
-def raises(n)
+def raises(n) #--> Module#method_added
   fib(2) #--> Object#fib
   raise ArgumentError, "x" if n == 0 #--> Kernel#raise, Exception.exception, Exception#initialize, Exception#exception
   [n].each { |x| raises(n - 1) } #--> Array#each, block in Object#raises, Object#raises
 end
 
-def exceptions
+def exceptions #--> Module#method_added
   begin #--> rescue in Object#exceptions, ensure in Object#exceptions, Object#fib, Module#===
     raises(4) #--> Object#raises, rescue in Object#exceptions, ensure in Object#exceptions
   rescue ArgumentError => e #--> Module#===, rescue in Object#exceptions, Object#fib
@@ -116,7 +116,7 @@ def exceptions
   end
 end
 
-def garbage(n)
+def garbage(n) #--> Module#method_added
   i = 0
   while i < n
     ("x" * 40).to_sym.to_proc if i % 50 == 0 #--> String#to_sym, Symbol#to_proc, String#*
@@ -125,7 +125,7 @@ def garbage(n)
   end
 end
 
-def all
+def all #--> Module#method_added
   lines(400) #--> Object#lines
   blocks(3) #--> Object#blocks
   methods_of_all_kinds(2) #--> Object#methods_of_all_kinds
@@ -133,7 +133,7 @@ def all
   garbage(40) #--> Object#garbage
 end
 
-def now = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) #--> Process.clock_gettime
+def now = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) #--> Process.clock_gettime, Module#method_added
 
 start = now #--> Object#now
 while now - start < SECONDS #--> Object#now
