@@ -311,6 +311,7 @@ fn emit(
         progress,
         last_walk,
         keep_outermost: false,
+        by_frame_pointer: false,
     };
     let mut words = vec![0; 512];
     let mut registers = [0; 16];
