@@ -47,6 +47,18 @@ fn stacks_are_those_of_the_originals() {
     assert!(other.code() == 2 && other.stdout.contains("is not libuunwind-compat.so's"), "{}", other.text());
 }
 
+/// The code of a JIT, which has no unwind data; and buffers of every size, of which a frame there takes more.
+#[test]
+fn stacks_lead_through_windows() {
+    let scratch = paths::scratch("compat-window");
+    let (include, library) = (paths::tree().join("include"), paths::tree().join("lib"));
+    let [include, rpath] = [format!("-I{}", include.display()), format!("-Wl,-rpath,{}", library.display())];
+    let library = library.join("libuunwind.so.0").display().to_string();
+    let program = compile::gcc(&scratch, "window", &["compat/window.c"], &[&include, &library, &rpath, "-lunwind"]);
+    let with = preloaded(&scratch, &program, &[]).expect_code(0);
+    assert_eq!(with.stdout, "whole\n", "{}", with.text());
+}
+
 /// By libgcc; and by libunwind, which unwinds exceptions itself in a program that is linked with it first. (Such a
 /// program crashes in pthread_exit(3), with the object and without.)
 #[test]

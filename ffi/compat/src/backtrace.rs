@@ -10,7 +10,6 @@ use uunwind_core::caller::Caller;
 use uunwind_core::entry_with_caller;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::MAX_FRAMES;
 
 static NEXT: Next = Next::of(c"backtrace");
 static NEXT_OF_LIBUNWIND: Next = Next::of(c"unw_backtrace");
@@ -57,8 +56,8 @@ unsafe extern "C" fn captured(buffer: *mut u64, size: c_int, caller: *const Call
     let room = unsafe { core::slice::from_raw_parts_mut(buffer, size) };
     let count = addresses(room, words);
     let is_cut = matches!(StopReason::from_number(stop), Some(StopReason::BufferFull | StopReason::TooManyFrames));
-    // A frame in a window has two words, and a capture has a limit of its own.
-    if !is_cut || count == size || count < MAX_FRAMES as usize && count == words {
+    // A frame in a window needs room for two words, and a capture has a limit of its own.
+    if !is_cut || count == size {
         return count as c_int;
     }
     // SAFETY: the entry's registers.
