@@ -91,6 +91,7 @@ mod tests {
             address: 0,
             exact: false,
             by_frame_pointer: false,
+            by_code: false,
             interpreter: false,
         };
         Sample { frames: names.iter().map(frame).collect(), ..Sample::default() }

@@ -222,7 +222,16 @@ mod tests {
 
     fn native(symbol: &str, object: &str, interpreter: bool) -> Frame {
         let (symbol, object) = (symbol.into(), object.into());
-        Frame::Native { symbol, offset: 1, object, address: 7, exact: false, by_frame_pointer: false, interpreter }
+        Frame::Native {
+            symbol,
+            offset: 1,
+            object,
+            address: 7,
+            exact: false,
+            by_frame_pointer: false,
+            by_code: false,
+            interpreter,
+        }
     }
 
     fn sample() -> Sample {

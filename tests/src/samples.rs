@@ -93,6 +93,8 @@ pub enum Frame {
         exact: bool,
         /// Whether it was reached by the frame-pointer chain.
         by_frame_pointer: bool,
+        /// Whether its caller was found by a rule made from the machine code.
+        by_code: bool,
         /// Whether it is marked as the interpreter's own frame.
         interpreter: bool,
     },
@@ -228,12 +230,15 @@ impl Sample {
                     if *interpreter { " interp" } else { "" }
                 ),
                 Frame::Lua { name, file, line, first } => format!("  lua {name} ({file}:{line}) first {first}\n"),
-                Frame::Native { symbol, offset, object, address, exact, by_frame_pointer, interpreter } => format!(
-                    "  native {symbol}+{offset:#x} ({object}) {address:#x}{}{}{}\n",
-                    if *exact { " exact" } else { "" },
-                    if *by_frame_pointer { " fp" } else { "" },
-                    if *interpreter { " interp" } else { "" }
-                ),
+                Frame::Native { symbol, offset, object, address, exact, by_frame_pointer, by_code, interpreter } => {
+                    format!(
+                        "  native {symbol}+{offset:#x} ({object}) {address:#x}{}{}{}{}\n",
+                        if *exact { " exact" } else { "" },
+                        if *by_frame_pointer { " fp" } else { "" },
+                        if *by_code { " code" } else { "" },
+                        if *interpreter { " interp" } else { "" }
+                    )
+                }
             };
         }
         out
@@ -395,6 +400,7 @@ fn parse_frame(text: &str) -> Option<Frame> {
         address,
         exact: flags.contains(&"exact"),
         by_frame_pointer: flags.contains(&"fp"),
+        by_code: flags.contains(&"code"),
         interpreter: flags.contains(&"interp"),
     })
 }

@@ -37,7 +37,8 @@ fn recorded(scratch: &Path, options: &[&str]) -> (String, Vec<Sample>) {
 }
 
 /// Checks for each frame of the program that its caller was found by the frame pointer exactly if the doctor says so
-/// for its address. Returns the number of those that were, and of those that were not.
+/// for its address, and by the machine code likewise. Returns the number of those that were found by the frame pointer,
+/// and of the others.
 #[track_caller]
 fn agrees(scratch: &Path, (program, samples): &(String, Vec<Sample>)) -> (usize, usize) {
     assert_eq!(samples.len(), 40, "two samples a round");
@@ -45,7 +46,8 @@ fn agrees(scratch: &Path, (program, samples): &(String, Vec<Sample>)) -> (usize,
     let mut counts = (0, 0);
     for sample in samples {
         for pair in sample.frames.windows(2) {
-            let [Frame::Native { object, address, exact, .. }, Frame::Native { by_frame_pointer, .. }] = pair else {
+            let [Frame::Native { object, address, exact, by_code, .. }, Frame::Native { by_frame_pointer, .. }] = pair
+            else {
                 panic!("native frames only: {}", sample.text());
             };
             if object != program {
@@ -54,6 +56,8 @@ fn agrees(scratch: &Path, (program, samples): &(String, Vec<Sample>)) -> (usize,
             let lookup = address - u64::from(!exact);
             let range = ranges.iter().find(|(start, end, _)| (*start..*end).contains(&lookup));
             let guessed = range.is_some_and(|(.., choice)| choice == "frame pointer");
+            let from_code = range.is_some_and(|(.., choice)| choice == "machine code");
+            assert_eq!(from_code, *by_code, "{lookup:#x}, range {range:?}: {}", sample.text());
             assert_eq!(guessed, *by_frame_pointer, "{lookup:#x}, range {range:?}: {}", sample.text());
             *(if guessed { &mut counts.0 } else { &mut counts.1 }) += 1;
         }
@@ -69,6 +73,13 @@ fn what_is_chosen_is_what_walks_do() {
     let (by_frame_pointer, _) = agrees(&scratch, &recorded(&scratch, &["-g0"]));
     assert_eq!(by_frame_pointer, 0, "a program with .eh_frame");
     let options = ["-g0", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fno-omit-frame-pointer"];
+    let run = recorded(&scratch, &options);
+    assert_eq!(agrees(&scratch, &run).0, 0, "a program whose code is understood");
+    let by_code =
+        |sample: &Sample| sample.frames.iter().filter(|f| matches!(f, Frame::Native { by_code: true, .. })).count();
+    assert!(run.1.iter().all(|sample| by_code(sample) >= CHAIN.len()), "{}", run.1[0].text());
+    // Without a build-id it has no rule table.
+    let options = [&options[..], &["-Wl,--build-id=none"]].concat();
     let (by_frame_pointer, _) = agrees(&scratch, &recorded(&scratch, &options));
     assert!(by_frame_pointer >= 40 * CHAIN.len(), "{by_frame_pointer} callers by frame pointer");
 }
@@ -125,6 +136,7 @@ fn code_with_debug_frame_only_is_walked_by_its_table() {
         };
         let range = code.unwrap_or_else(|| panic!("text, and padding: {said}"))
             - without("frame pointer")
+            - without("machine code")
             - without("known code");
         assert_eq!(range, covered_by_readelf(&run.0), "{name}: {said}");
     }

@@ -165,21 +165,29 @@ fn a_stub_of_the_linkage_table_has_another_rule_after_its_push() {
 }
 
 #[test]
-fn code_without_unwind_information_is_left_to_its_bytes_or_the_frame_pointer() {
+fn code_without_unwind_information_is_left_to_its_instructions_its_bytes_or_the_frame_pointer() {
     let scratch = paths::scratch("doctor-address-gap");
     let file = program(&scratch, &[]);
+    // 24 bytes, and the return address.
     let said = doctor(&scratch, &file, "bare+0x4");
+    assert_eq!(line(&said, "machine code"), "CFA rsp+32, rip *(CFA-8)", "{said}");
+    assert!(line(&said, "rule table").starts_with("left to the machine code"), "{said}");
+    assert!(line(&said, "chosen").starts_with("machine code: "), "{said}");
+    assert!(line(&said, "function").starts_with("bare+0x4") && said.contains("no unwind information"), "{said}");
+    let said = doctor(&scratch, &file, "lost+0x2");
     for source in ["rule table", ".eh_frame"] {
         assert_eq!(line(&said, source), "does not cover it", "{said}");
     }
     assert!(line(&said, "chosen").starts_with("frame pointer: nothing else has a rule here"), "{said}");
-    assert!(line(&said, "function").starts_with("bare+0x4") && said.contains("no unwind information"), "{said}");
+    assert!(line(&said, "function").starts_with("lost+0x2") && said.contains("no unwind information"), "{said}");
     // At +4 of _init, 8 bytes were made room for; before, the return address is at rsp.
     for (place, cfa) in [("_init", 8), ("_init+0x4", 16)] {
         let said = doctor(&scratch, &file, place);
         let rule = format!("CFA rsp+{cfa}, rip *(CFA-8)");
         assert_eq!(line(&said, "known code"), rule, "{said}");
-        assert!(line(&said, "chosen").starts_with("known code: ") && said.contains(&rule), "{said}");
+        // The instructions say the same, and come first.
+        assert_eq!(line(&said, "machine code"), rule, "{said}");
+        assert!(line(&said, "chosen").starts_with("machine code: "), "{said}");
     }
 }
 

@@ -122,6 +122,12 @@ fn every_instruction_agrees_with_debug_frame_alone() {
     steps_agree("stepper-debug-frame", &["-g", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]);
 }
 
+/// The same, where nothing describes the program, neither unwind information nor frame pointers: by its machine code.
+#[test]
+fn every_instruction_agrees_where_nothing_describes_the_program() {
+    steps_agree("stepper-undescribed", &["-g0", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]);
+}
+
 /// Code that is described by a row which no rule can hold ends the stack: its frame pointer is not followed.
 #[test]
 fn described_code_without_a_rule_ends_the_stack() {

@@ -155,6 +155,7 @@ fn name(source: Source) -> &'static str {
         Source::EhFrame => ".eh_frame",
         Source::DebugFrame => ".debug_frame",
         Source::Sframe => "SFrame",
+        Source::Code => "machine code",
         Source::KnownCode => "known code",
         Source::FramePointer => "frame pointer",
     }
@@ -172,6 +173,7 @@ fn chosen(taken: Taken, padding: bool) -> String {
         Source::EhFrame => "the rule table has no rule here",
         Source::DebugFrame => "",
         Source::Sframe => "neither the rule table nor .eh_frame has a rule here",
+        Source::Code => "nothing describes the function: its instructions say where the caller's frame is",
         Source::KnownCode => "no unwind information has a rule here, and this code is recognised by its bytes",
         Source::FramePointer if padding => "nothing else has a rule: padding between functions, no code",
         Source::FramePointer => "nothing else has a rule here; the caller is marked as found by a frame pointer (fp)",

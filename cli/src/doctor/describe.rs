@@ -145,6 +145,7 @@ fn chosen(lines: &mut Lines, d: &Diagnosis, most: usize) {
 fn rank(choice: Choice) -> u16 {
     match choice {
         Choice::Table => 0,
+        Choice::Code => 7,
         Choice::InPlace(by) => 1 + by as u16,
         Choice::FramePointer => 8,
         Choice::Padding => 9,
@@ -156,6 +157,7 @@ fn rank(choice: Choice) -> u16 {
 fn name(choice: Choice) -> &'static str {
     match choice {
         Choice::Table => "rule table",
+        Choice::Code => "machine code",
         Choice::InPlace(By::EhFrame) => ".eh_frame",
         Choice::InPlace(By::Sframe) => "SFrame",
         Choice::InPlace(By::KnownCode) => "known code",
@@ -168,6 +170,7 @@ fn name(choice: Choice) -> &'static str {
 
 fn reason(choice: Choice) -> &'static str {
     match choice {
+        Choice::Code => "nothing describes this code: the rule table has rules that were made from its instructions",
         Choice::Table => "asked first: complete, checked when it was built, and the quickest",
         Choice::InPlace(By::EhFrame) => {
             "interpreted: where no table is there yet, or a rule depends on the very pc (PLT)"

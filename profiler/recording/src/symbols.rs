@@ -58,6 +58,10 @@ pub struct Symbols {
     pub unusable: Vec<(u32, String)>,
     /// Calls from which a frame may have been entered by a jump.
     pub calls: Vec<Call>,
+    /// Addresses that were looked up, by object, whose rules in the object's table are made from the machine code,
+    /// since nothing describes their functions. Where a walk has gone on from one, and not by a frame pointer, it has
+    /// used it.
+    pub by_code: Vec<(u32, u64)>,
 }
 
 impl Symbols {
@@ -75,6 +79,7 @@ impl Symbols {
         let symbols = Symbols::decode(&mut reader).ok().filter(|_| reader.is_done())?;
         let own = symbols.entries.iter().map(|entry| entry.object).chain(symbols.unusable.iter().map(|(of, _)| *of));
         let own = own.chain(symbols.calls.iter().map(|call| call.object));
+        let own = own.chain(symbols.by_code.iter().map(|(of, _)| *of));
         own.into_iter().all(|of| of == object).then_some(symbols)
     }
 
@@ -83,6 +88,7 @@ impl Symbols {
         self.entries.extend(other.entries);
         self.unusable.extend(other.unusable);
         self.calls.extend(other.calls);
+        self.by_code.extend(other.by_code);
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -106,7 +112,7 @@ impl Symbols {
                 out.put_u32(i.line);
             }
         }
-        if self.calls.is_empty() {
+        if self.calls.is_empty() && self.by_code.is_empty() {
             return;
         }
         out.put_u32(self.calls.len() as u32);
@@ -119,6 +125,14 @@ impl Symbols {
             call.reached.iter().for_each(|start| out.put_u64(*start));
             out.put_u32(u32::from(call.leaves));
         }
+        if self.by_code.is_empty() {
+            return;
+        }
+        out.put_u32(self.by_code.len() as u32);
+        for (object, address) in &self.by_code {
+            out.put_u32(*object);
+            out.put_u64(*address);
+        }
     }
 
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Symbols, Malformed> {
@@ -129,7 +143,9 @@ impl Symbols {
         // Older recordings have none.
         let count = if r.is_done() { 0 } else { r.count(32, "number of calls")? };
         let calls = (0..count).map(|_| Symbols::decode_call(r)).collect::<Result<_, _>>()?;
-        Ok(Symbols { entries, unusable, calls })
+        let count = if r.is_done() { 0 } else { r.count(12, "number of addresses with rules from machine code")? };
+        let by_code = (0..count).map(|_| Ok((r.u32("object")?, r.u64("address")?))).collect::<Result<_, _>>()?;
+        Ok(Symbols { entries, unusable, calls, by_code })
     }
 
     fn decode_call(r: &mut Reader<'_>) -> Result<Call, Malformed> {
@@ -167,9 +183,15 @@ mod tests {
         let new = symbols.to_bytes();
         assert_eq!(Symbols::from_bytes(&new, 3).as_ref(), Some(&symbols));
         assert_eq!(new.get(..old.len()), Some(&*old));
-        for cut in old.len() + 1..new.len() {
-            assert_eq!(Symbols::from_bytes(new.get(..cut).unwrap_or_default(), 3), None, "{cut}");
-        }
         assert_eq!(Symbols::from_bytes(&new, 4), None);
+        symbols.by_code.push((3, 9));
+        let newer = symbols.to_bytes();
+        assert_eq!(Symbols::from_bytes(&newer, 3).as_ref(), Some(&symbols));
+        assert_eq!(newer.get(..new.len()), Some(&*new));
+        for cut in (old.len() + 1..newer.len()).filter(|cut| *cut != new.len()) {
+            assert_eq!(Symbols::from_bytes(newer.get(..cut).unwrap_or_default(), 3), None, "{cut}");
+        }
+        symbols.calls.clear();
+        assert_eq!(Symbols::from_bytes(&symbols.to_bytes(), 3).as_ref(), Some(&symbols));
     }
 }

@@ -58,6 +58,8 @@ pub struct Native<'a> {
     pub start: Option<u64>,
     /// File address; the process address if no object covered it.
     pub file_address: u64,
+    /// The object's table has a rule made from the machine code here.
+    pub by_code: bool,
 }
 
 /// Resolves the frames of a recording.
@@ -67,6 +69,8 @@ pub struct Resolver<'a> {
     symbols: HashMap<(u32, u64), Symbol>,
     /// By object and file address of the call's last byte.
     calls: HashMap<(u32, u64), Call>,
+    /// By the same: where tables have rules made from the machine code.
+    by_code: HashSet<(u32, u64)>,
     unusable: Vec<(u32, String)>,
     names: HashMap<(u32, u32), &'a Name>,
     /// By process, name id and position: lines of code objects that have line tables.
@@ -108,11 +112,12 @@ impl<'a> Resolver<'a> {
         }
         jit.values_mut().for_each(|places| places.sort_by_key(|place| place.time));
         let unusable = symbols.unusable;
+        let by_code = symbols.by_code.into_iter().collect();
         let calls = symbols.calls.into_iter().map(|call| ((call.object, call.address), call)).collect();
         let symbols = symbols.entries.into_iter().map(|s| ((s.object, s.address), s)).collect();
         let lines = recording.lines.iter().map(|l| ((l.process, l.name, l.position), l.line)).collect();
         let places = recording.places.iter().map(|p| ((p.process, p.name, p.position), p.place)).collect();
-        Resolver { recording, map, symbols, calls, unusable, names, lines, places, jit }
+        Resolver { recording, map, symbols, calls, by_code, unusable, names, lines, places, jit }
     }
 
     /// The recording whose frames are resolved.
@@ -159,13 +164,14 @@ impl<'a> Resolver<'a> {
             object = self.map.find(self.recording, process, lookup, time);
         }
         let Some(o) = object.and_then(|i| self.recording.objects.get(i as usize)) else {
-            return Native { object: None, symbol: None, start: None, file_address: code.address };
+            return Native { object: None, symbol: None, start: None, file_address: code.address, by_code: false };
         };
         let canonical = self.map.canonical(object.unwrap_or(0));
         let found = self.symbols.get(&(canonical, file_address(o, lookup)));
         let symbol = found.filter(|s| !s.name.is_empty());
         let start = found.filter(|s| s.name.is_empty() && s.start != 0).map(|s| s.start);
-        Native { object: Some(canonical), symbol, start, file_address: file_address(o, code.address) }
+        let by_code = self.by_code.contains(&(canonical, file_address(o, lookup)));
+        Native { object: Some(canonical), symbol, start, file_address: file_address(o, code.address), by_code }
     }
 
     /// The function that the caller called and that entered the callee's by a jump, if both are native frames, one the

@@ -15,11 +15,13 @@ use std::panic::catch_unwind;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use uunwind_core::frame::{frames, Frame};
+use uunwind_core::objects::UNIQUE_BUILD_ID;
+use uunwind_elf::Image;
 use uunwind_recording::objects::{lookup_address, ObjectMap};
 use uunwind_recording::{Inlined, Object, Recording, Symbol, Symbols};
 use uunwind_symbols::Mapped;
 use uunwind_tables_build::private_folder::Drawer;
-use uunwind_tables_build::user_folder;
+use uunwind_tables_build::{user_folder, Cache};
 
 /// What is kept of sections: raised whenever that changes.
 const SECTIONS: &str = "2";
@@ -60,6 +62,12 @@ pub fn answer(question: &Question) -> Symbols {
             // A panic over a damaged file costs no more than the notes on tail calls.
             let calls = catch_unwind(|| calls::find(&answer.path, object, &question.addresses));
             symbols.calls = calls.ok().flatten().unwrap_or_default();
+            // Walks have no table of others.
+            let has_table = question.build_id.len() >= UNIQUE_BUILD_ID;
+            if let Some(image) = has_table.then(|| Image::open(&answer.path).ok()).flatten() {
+                let by_code = Cache::of_user().by_code(&image, &question.addresses);
+                symbols.by_code = by_code.into_iter().map(|address| (object, address)).collect();
+            }
         }
         Err(why) => symbols.unusable.push((object, why)),
     }

@@ -35,6 +35,8 @@ pub enum Source {
     DebugFrame,
     /// SFrame, read in place.
     Sframe,
+    /// The machine code, of functions that nothing describes: walks have its rules through the rule table only.
+    Code,
     /// Code without unwind information that is recognised by its bytes.
     KnownCode,
     /// The frame pointer.
@@ -144,11 +146,13 @@ fn outside(view: &View<'_>, address: u64) -> String {
 impl Places<'_> {
     /// What a walk does, by the code that walks run. `lookup`: the pc, or the one before it for a return address.
     fn taken(&self, lookup: u64, pc: u64, reader: &mut Reader<'_>) -> Taken {
+        let by_code = self.table.is_some_and(|table| table.is_by_code(lookup));
+        let by_table = if by_code { Source::Code } else { Source::Table };
         match self.table.map(|table| table.find(lookup)) {
-            Some(TableAnswer::Short(short)) => return taken(Source::Table, short.pack().unpack()),
+            Some(TableAnswer::Short(short)) => return taken(by_table, short.pack().unpack()),
             // Where the table has the reason why there is no rule, another source may have one.
             Some(TableAnswer::Long(rule)) if !rule.is_failed() || is_final(rule) => {
-                return taken(Source::Table, rule.unpack());
+                return taken(by_table, rule.unpack());
             }
             _ => {}
         }
@@ -173,7 +177,11 @@ impl Places<'_> {
     /// Each source by itself.
     fn answers(&self, address: u64, no_table: &str, reader: &mut Reader<'_>) -> Vec<(Source, Answer)> {
         let uncovered = || Answer::Nothing("does not cover it".to_owned());
+        let by_code = self.table.filter(|table| table.is_by_code(address)).map(|table| of_table(table.find(address)));
         let table = match self.table.map(|table| table.find(address)) {
+            Some(_) if by_code.is_some() => {
+                Answer::Nothing("left to the machine code: nothing describes it".to_owned())
+            }
             Some(TableAnswer::Ask) => Answer::Nothing("left to .eh_frame: the rule depends on the very pc".to_owned()),
             Some(found) => of_table(found),
             None => Answer::Nothing(format!("none: {no_table}")),
@@ -206,6 +214,7 @@ impl Places<'_> {
             (Source::EhFrame, eh_frame),
             (Source::DebugFrame, self.debug_frame(address)),
             (Source::Sframe, sframe),
+            (Source::Code, by_code.unwrap_or_else(|| Answer::Nothing("no rule was made from it".to_owned()))),
             (Source::KnownCode, recognised(known_code)),
             (Source::FramePointer, Answer::Rule(Rule::frame_pointer())),
         ]

@@ -17,6 +17,8 @@ pub const MOST_LOOKUPS: u32 = 1 << 19;
 pub enum Choice {
     /// The object's rule table.
     Table,
+    /// The object's rule table, which has the rule from the machine code: nothing describes the function.
+    Code,
     /// The object's unwind data in place, or the bytes of `_init` and `_fini`.
     InPlace(By),
     /// Nothing does: the frame pointer, and the caller is marked.
@@ -103,11 +105,14 @@ impl Memory {
 
     /// What is chosen at an address, and the first address after it at which another choice may hold.
     fn at(&self, pc: u64, table: Option<&Table<'_>>, left: &mut u32, reader: &mut Reader<'_>) -> (Choice, u64) {
-        match table.map(|table| table.find(pc)) {
-            Some(TableAnswer::Short(_)) => return (Choice::Table, u64::MAX),
-            // Where the table knows why there is no rule, another source may have one.
-            Some(TableAnswer::Long(rule)) if !rule.is_failed() || is_final(rule) => return (Choice::Table, u64::MAX),
-            _ => {}
+        if let Some(table) = table {
+            let by_table = if table.is_by_code(pc) { Choice::Code } else { Choice::Table };
+            match table.find(pc) {
+                TableAnswer::Short(_) => return (by_table, u64::MAX),
+                // Where the table knows why there is no rule, another source may have one.
+                TableAnswer::Long(rule) if !rule.is_failed() || is_final(rule) => return (by_table, u64::MAX),
+                _ => {}
+            }
         }
         let Some(less) = left.checked_sub(1) else { return (Choice::NotExamined, u64::MAX) };
         *left = less;

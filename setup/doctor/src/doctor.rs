@@ -9,7 +9,7 @@ use object::elf;
 use uunwind_core::objects::UNIQUE_BUILD_ID;
 use uunwind_elf::Image;
 use uunwind_sframe::Fault;
-use uunwind_tables::format::{TableHead, FROM_DEBUG_FRAME, FROM_EH_FRAME};
+use uunwind_tables::format::{TableHead, FROM_CODE, FROM_DEBUG_FRAME, FROM_EH_FRAME};
 use uunwind_tables::Table;
 use uunwind_tables_build as rules;
 
@@ -54,8 +54,8 @@ pub struct Conflict {
 
 /// The table that is built of the file.
 pub struct RuleTable {
-    /// What it was built from: `.eh_frame`, `.debug_frame`, or both.
-    pub from: &'static str,
+    /// What it was built from: `.eh_frame`, `.debug_frame`, machine code.
+    pub from: String,
     /// Its size, in bytes.
     pub bytes: usize,
     /// Rows in it.
@@ -216,11 +216,9 @@ pub(super) fn table_of(image: &Image) -> Result<Built, String> {
     }
     let table = rules::of_image(image, key).map_err(|why| why.to_string())?;
     let head = TableHead::read(&table).unwrap_or_default();
-    let from = match head.sources {
-        FROM_EH_FRAME => ".eh_frame",
-        FROM_DEBUG_FRAME => ".debug_frame",
-        _ => ".eh_frame and .debug_frame",
-    };
+    let sources = [(FROM_EH_FRAME, ".eh_frame"), (FROM_DEBUG_FRAME, ".debug_frame"), (FROM_CODE, "machine code")];
+    let from: Vec<&str> = sources.iter().filter(|(bit, _)| head.sources & bit != 0).map(|(_, name)| *name).collect();
+    let from = from.join(" and ");
     let summary = RuleTable { from, bytes: table.len(), rows: head.rows as usize };
     Ok(Built { bytes: Aligned::new(&table), summary })
 }

@@ -1,5 +1,5 @@
 /* Functions whose rules are looked up one address at a time: with a frame pointer and `leave`, with pushes, without any
- * unwind information, and an indirect call through the procedure linkage table. */
+ * unwind information, understood and not, and an indirect call through the procedure linkage table. */
 #include <stdlib.h>
 
 __asm__(".text\n"
@@ -10,7 +10,15 @@ __asm__(".text\n"
         "    xor %eax, %eax\n"
         "    add $24, %rsp\n"
         "    ret\n"
-        ".size bare, . - bare\n");
+        ".size bare, . - bare\n"
+        /* Nothing follows of the frame of a function that takes its stack pointer from memory. */
+        ".globl lost\n"
+        ".type lost, @function\n"
+        "lost:\n"
+        "    xor %eax, %eax\n"
+        "    mov (%rdi), %rsp\n"
+        "    ret\n"
+        ".size lost, . - lost\n");
 
 int bare(void);
 

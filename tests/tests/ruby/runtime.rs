@@ -228,6 +228,7 @@ mod tests {
             address: 7,
             exact: false,
             by_frame_pointer: false,
+            by_code: false,
             interpreter,
         };
         let exec = || native("rb_vm_exec", true);

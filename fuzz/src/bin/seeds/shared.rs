@@ -187,7 +187,12 @@ pub fn messages() {
     let inlined = vec![Inlined { name: "inner".to_owned(), file: "x.c".to_owned(), line: 7 }];
     let entry = Symbol { object: 3, address: 0x1000, name: "outer".to_owned(), inlined, ..Symbol::default() };
     // An answer has the object where a question has the length of its build-id.
-    let answer = Symbols { entries: vec![entry], unusable: vec![(3, "damaged".to_owned())], calls: Vec::new() };
+    let answer = Symbols {
+        entries: vec![entry],
+        unusable: vec![(3, "damaged".to_owned())],
+        calls: Vec::new(),
+        by_code: Vec::new(),
+    };
     let mut out = Vec::new();
     for body in [question.encode(), answer.to_bytes()] {
         send(&mut out, &body).expect("memory");

@@ -172,10 +172,22 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The function that covers a file address, as file addresses. Async-signal-safe.
+    /// Whether the rule for a file address was made from machine code, since nothing describes the function.
+    /// Async-signal-safe.
+    pub fn is_by_code(&self, address: u64) -> bool {
+        let number = self.row(address).map(|at| {
+            // SAFETY: `row` returns the offset of a row.
+            self.number(unsafe { self.row_at(self.row_data(), at) })
+        });
+        let at = number.and_then(|number| number.checked_sub(FIRST_RULE));
+        at.is_some_and(|at| rules::is_by_code(self.rules(), at as usize))
+    }
+
+    /// The function that covers a file address, as file addresses, if unwind information describes it: where functions
+    /// of bare machine code begin and end is known less well. Async-signal-safe.
     pub fn function(&self, address: u64) -> Option<Span> {
         let row = self.row(address)?.checked_div(self.row_bytes())?;
-        if self.row_word(row).is_none_or(|row| self.number(row) == 0) {
+        if self.row_word(row).is_none_or(|row| self.number(row) == 0) || self.is_by_code(address) {
             return None;
         }
         let begins = |row: &usize| self.row_word(*row).is_some_and(|row| self.begins(row));

@@ -1,5 +1,5 @@
 //! The encoding of a rule in a table: one 32-bit word for what pushes leave, two for other short rules, seven for the
-//! rest.
+//! rest; one more before a rule that was made from machine code.
 //!
 //! ```text
 //! brief   bits 0..21   CFA offset in words; 0: the outermost frame
@@ -11,6 +11,7 @@
 //! short   the high half of a `uunwind_core::cache::short::Short`, whose bit 31 is set and bit 30 is not; the low half
 //! long    1 << 30; the three words of a `uunwind_core::rule::Packed` (also reasons why there is no rule), low halves
 //!         first
+//! code    3 << 30; the rule follows, in one of the other forms: it was made from machine code
 //! ```
 
 use crate::TableAnswer;
@@ -25,6 +26,8 @@ const SAVED_BITS: u32 = 7;
 const RBP_FIRST: usize = 1 << 6;
 const LONG: u32 = 1 << 30;
 const TAG: u32 = 3 << 30;
+/// The word before a rule that was made from machine code.
+pub const BY_CODE: u32 = TAG;
 /// The encoding of the outermost frame.
 const END: u32 = FROM_RBP;
 
@@ -58,7 +61,7 @@ const FIELDS: [u32; 1 << SAVED_BITS] = {
 };
 
 /// Largest number of words of a rule.
-pub const MOST_WORDS: usize = 7;
+pub const MOST_WORDS: usize = 8;
 
 /// A short rule as 32-bit words of a table.
 pub fn of_short(rule: Short) -> impl Iterator<Item = u32> {
@@ -94,13 +97,37 @@ fn brief(rule: Short) -> Option<u32> {
 pub fn read(rules: &[u32], at: usize) -> TableAnswer {
     let Some(first) = rules.get(at).copied() else { return TableAnswer::Ask };
     if first & TAG == 0 {
-        let fields = FIELDS.get((first >> SAVED) as usize).copied().unwrap_or(0);
-        let slots = u64::from(fields) << SHORT_SLOTS;
-        let base = u64::from(first & FROM_RBP) << (SHORT_OFFSET - FROM_RBP.trailing_zeros());
-        let word = SHORT_VALID | slots | base | u64::from(first & BRIEF_WORDS);
-        return Short::from_word(word).map_or_else(|| end(first), TableAnswer::Short);
+        return of_brief(first);
+    }
+    if first == BY_CODE {
+        return by_code(rules, at);
     }
     other(rules, at, first)
+}
+
+#[inline(always)]
+fn of_brief(first: u32) -> TableAnswer {
+    let fields = FIELDS.get((first >> SAVED) as usize).copied().unwrap_or(0);
+    let slots = u64::from(fields) << SHORT_SLOTS;
+    let base = u64::from(first & FROM_RBP) << (SHORT_OFFSET - FROM_RBP.trailing_zeros());
+    let word = SHORT_VALID | slots | base | u64::from(first & BRIEF_WORDS);
+    Short::from_word(word).map_or_else(|| end(first), TableAnswer::Short)
+}
+
+/// The rule after the word which says that it was made from machine code.
+#[cold]
+fn by_code(rules: &[u32], at: usize) -> TableAnswer {
+    let at = at.wrapping_add(1);
+    match rules.get(at).copied() {
+        Some(first) if first & TAG == 0 => of_brief(first),
+        Some(first) if first != BY_CODE => other(rules, at, first),
+        _ => TableAnswer::Ask,
+    }
+}
+
+/// Whether the rule that begins at a word was made from machine code.
+pub fn is_by_code(rules: &[u32], at: usize) -> bool {
+    rules.get(at) == Some(&BY_CODE)
 }
 
 #[cold]
@@ -179,9 +206,21 @@ mod tests {
         for rule in [Rule::signal(0).pack(), Rule::frame_pointer().pack(), Packed::failed(StopReason::UnsupportedRule)]
         {
             let words: Vec<u32> = of_long(rule).collect();
-            assert_eq!((words.len(), read(&words, 0)), (MOST_WORDS, TableAnswer::Long(rule)));
+            assert_eq!((words.len(), read(&words, 0)), (MOST_WORDS - 1, TableAnswer::Long(rule)));
             assert_eq!(read(&words[..6], 0), TableAnswer::Ask, "cut off");
         }
+    }
+
+    #[test]
+    fn rules_made_from_code_are_read_like_others() {
+        let short = Short::new(&pushed(&[0, 1], RSP, 4)).expect("a short rule");
+        let words: Vec<u32> = core::iter::once(BY_CODE).chain(of_short(short)).collect();
+        assert_eq!((read(&words, 0), is_by_code(&words, 0)), (TableAnswer::Short(short), true));
+        assert_eq!((read(&words, 1), is_by_code(&words, 1)), (TableAnswer::Short(short), false));
+        let long = Rule { kind: uunwind_core::rule::RuleKind::Deref, ..Rule::simple(RBP, -16) }.pack();
+        let words: Vec<u32> = core::iter::once(BY_CODE).chain(of_long(long)).collect();
+        assert_eq!((words.len(), read(&words, 0)), (MOST_WORDS, TableAnswer::Long(long)));
+        assert_eq!(read(&words[..7], 0), TableAnswer::Ask, "cut off");
     }
 
     #[test]
@@ -189,7 +228,9 @@ mod tests {
         for (words, what) in [
             (vec![0], "no offset"),
             (vec![FROM_RBP | 1 << SAVED], "an end that saves a register"),
-            (vec![TAG, 1], "two tags"),
+            (vec![TAG | 1, 1], "two tags"),
+            (vec![BY_CODE, BY_CODE, 1], "the mark of machine code twice"),
+            (vec![BY_CODE], "nothing after that mark"),
             (vec![LONG | 1, 0, 0, 0, 0, 0, 0], "a mark with more in it"),
             (vec![1 << 31, 0], "a short rule without an offset"),
             (vec![1 << 31 | 1 << 29, 1], "a short rule with a bit too many"),

@@ -28,7 +28,8 @@ pub fn render(recording: &Recording, resolver: &mut Resolver<'_>) -> Vec<u8> {
         let moment = resolver.moment(sample);
         let process = moment.process;
         let mut callee = None;
-        for frame in resolver.frames(sample) {
+        let frames = resolver.frames(sample);
+        for (nth, frame) in frames.iter().copied().enumerate() {
             let called = callee.and_then(|callee| resolver.tail_call(moment, callee, frame));
             if let Some(called) = called {
                 let _ = writeln!(out, "  (tail call: called {}, which jumped here)", one_line(&called));
@@ -60,7 +61,10 @@ pub fn render(recording: &Recording, resolver: &mut Resolver<'_>) -> Vec<u8> {
                 Frame::Omitted { frames } => {
                     let _ = writeln!(out, "  omitted {frames} frames");
                 }
-                Frame::Native { .. } => native(recording, resolver, moment, frame, &mut out),
+                Frame::Native { .. } => {
+                    let goes_on = found_by_rule(frames.get(nth + 1..).unwrap_or_default());
+                    native(recording, resolver, moment, (frame, goes_on), &mut out);
+                }
             }
         }
         out.push('\n');
@@ -131,12 +135,29 @@ fn semantic(
     };
 }
 
-fn native(recording: &Recording, resolver: &mut Resolver<'_>, moment: Moment, frame: Frame, out: &mut String) {
+/// Whether the nearest machine frame of these was not found by a frame pointer: its callee has a rule.
+pub fn found_by_rule(callers: &[Frame]) -> bool {
+    let found = callers.iter().find_map(|frame| match frame {
+        Frame::Native { by_frame_pointer, .. } | Frame::Window { by_frame_pointer, .. } => Some(!by_frame_pointer),
+        _ => None,
+    });
+    found.unwrap_or(false)
+}
+
+/// `goes_on`: the walk has gone on from the frame by a rule.
+fn native(
+    recording: &Recording,
+    resolver: &mut Resolver<'_>,
+    moment: Moment,
+    (frame, goes_on): (Frame, bool),
+    out: &mut String,
+) {
     let Frame::Native { address, exact, by_frame_pointer, interpreter } = frame else { return };
-    let flags = [(exact, " exact"), (by_frame_pointer, " fp"), (interpreter, " interp")];
     let code = moment.code(address, exact);
     let jit = resolver.jit(code);
     let native = resolver.native(code);
+    let by_code = native.by_code && goes_on;
+    let flags = [(exact, " exact"), (by_frame_pointer, " fp"), (by_code, " code"), (interpreter, " interp")];
     if let (None, Some((code, _))) = (native.object, jit) {
         let (offset, source) = (address.wrapping_sub(code.start), code.source.text());
         let _ = write!(out, "  jit {}+{offset:#x} ({source}) {address:#x}", one_line(&code.name));

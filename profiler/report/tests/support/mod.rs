@@ -134,6 +134,7 @@ pub fn recording() -> Vec<u8> {
             reached: vec![0x3000],
             ..Call::default()
         }],
+        by_code: vec![(0, 0x3000)],
     });
     w.flush();
     let bytes = memory.0.borrow().clone();

@@ -5,6 +5,7 @@ use super::go::{Checked, Depth, Go, Saves};
 use super::layout::Layout;
 use super::rule_set::{RuleSet, ASK, NOTHING};
 use super::special::{self, Special};
+use super::undescribed;
 use uunwind_core::memory::Reader;
 use uunwind_core::regs::RSP;
 use uunwind_core::span::Span;
@@ -15,7 +16,7 @@ use uunwind_eh_frame::entry::{Entry, Section};
 use uunwind_eh_frame::program::{initial, rows};
 use uunwind_eh_frame::row::{Cfa, Kind, Row};
 use uunwind_elf::Image;
-use uunwind_tables::format::{FROM_DEBUG_FRAME, FROM_EH_FRAME};
+use uunwind_tables::format::{FROM_CODE, FROM_DEBUG_FRAME, FROM_EH_FRAME};
 
 /// A section of call frame information. Where two cover an address, the first that is given counts.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +106,8 @@ fn has_expression(row: &Row) -> bool {
 }
 
 /// Builds the table of an object with these sections and executable segments (`[start, end)`, without load bias), which
-/// is to be found under `key`. `image`: the object's code, against which Go's unwind information is held.
+/// is to be found under `key`. `image`: the object's code, against which Go's unwind information is held, and of which
+/// the rows of functions are made that no section describes.
 ///
 /// ```
 /// use uunwind_core::cache::short::Short;
@@ -158,6 +160,9 @@ pub fn build(sources: &[Source<'_>], text: &[(u64, u64)], image: Option<&Image>,
             known = builder.functions.iter().map(|f| (f.start, f.end())).collect();
             known.sort_unstable();
         }
+    }
+    if let Some(image) = image {
+        used |= builder.from_code(image);
     }
     builder.finish(key, used)
 }
@@ -324,6 +329,20 @@ impl Builder {
         }
         // Rows are fewer than the bytes of sections, which are below 4 GiB.
         self.functions.push(Function { start: entry.start, len, rows: (first as u32, self.rows.len() as u32) });
+    }
+
+    /// Adds the functions that no section describes. Returns what the table is made of then.
+    fn from_code(&mut self, image: &Image) -> u8 {
+        let described: Vec<Span> = self.functions.iter().map(|f| Span::new(f.start, f.end())).collect();
+        let found = undescribed::of(image, &described, &mut self.rules);
+        let used = if found.is_empty() { 0 } else { FROM_CODE };
+        for undescribed::Undescribed { span, rows } in found {
+            let first = self.rows.len() as u32;
+            self.rows.extend(rows);
+            let Ok(len) = u32::try_from(span.end - span.start) else { continue };
+            self.functions.push(Function { start: span.start, len, rows: (first, self.rows.len() as u32) });
+        }
+        used
     }
 
     /// The table's bytes.

@@ -1,19 +1,22 @@
-//! Tables on disk: `$XDG_CACHE_HOME/uu/tables/<revision>/<digest>`, else `~/.cache/uu/tables/<revision>/<digest>`. The
-//! digest covers all that a table is built of ([`Inputs::digest`]), so that no object can leave a table for another.
+//! Tables on disk: `$XDG_CACHE_HOME/uu/tables/<revision>/<digest>`, else
+//! `~/.cache/uu/tables/<revision>/<digest>`. The digest covers all that a table is built of ([`Inputs::digest`]),
+//! so that no object can leave a table for another. That is nearly all of the file: which digest it has is kept,
+//! too, by which file it is and which contents it has (`FileId`).
 //!
-//! A cache saves time and nothing else: an entry that is missing, damaged, of another version, or that another user
-//! could have written, is built anew, and a folder that cannot be written is done without.
+//! A cache saves time and nothing else: an entry that is missing, damaged, of another version, or that another
+//! user could have written, is built anew, and a folder that cannot be written is done without.
 
 use super::sections::Inputs;
 use super::NoTable;
+use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 use uunwind_elf::private_folder::Drawer;
-use uunwind_elf::Image;
-use uunwind_tables::format::{checksum, TableHead};
+use uunwind_elf::{FileId, Image};
+use uunwind_tables::format::{checksum, TableHead, FROM_CODE};
 use uunwind_tables::Table;
 
 /// What the builder makes of an object: raised whenever that changes, so that no older table is taken for it.
-const REVISION: &str = "10";
+const REVISION: &str = "11";
 /// No entry is larger, in bytes.
 const LARGEST: u64 = 256 << 20;
 
@@ -54,48 +57,90 @@ impl Cache {
     /// The rule table of an object, under its [`Image::unwind_key`]: from the disk, if a whole one is there, else built
     /// and kept.
     pub fn table(&self, image: &Image) -> Result<(Vec<u8>, Cached), NoTable> {
-        let (inputs, key) = (Inputs::of(image), image.unwind_key());
-        match self.folder {
-            Some(_) => self.named(&inputs, key, &inputs.digest(key)),
-            None => Ok((inputs.build(key)?, Cached::Built)),
+        if self.folder.is_none() {
+            return Ok((Inputs::of(image).build(image.unwind_key())?, Cached::Built));
         }
+        let (table, _, from) = self.named(image)?;
+        Ok((table, from))
     }
 
     /// As [`Cache::table`], and its name, by which [`Cache::kept`] finds it without the object's file.
     pub fn table_and_name(&self, image: &Image) -> Result<(Vec<u8>, Name), NoTable> {
-        let (inputs, key) = (Inputs::of(image), image.unwind_key());
-        let name = inputs.digest(key);
-        Ok((self.named(&inputs, key, &name)?.0, name))
+        let (table, name, _) = self.named(image)?;
+        Ok((table, name))
     }
 
     /// The rule table of an object, if it is on the disk.
     pub fn kept_of(&self, image: &Image) -> Option<Vec<u8>> {
         self.folder.as_ref()?;
-        let (inputs, key) = (Inputs::of(image), image.unwind_key());
-        self.kept(&inputs.digest(key), key)
+        let (key, place) = (image.unwind_key(), name_place(image));
+        let name = self.kept_name(place.as_deref()).unwrap_or_else(|| Inputs::of(image).digest(key));
+        self.kept(&name, key)
     }
 
-    fn named(&self, inputs: &Inputs<'_>, key: u64, name: &Name) -> Result<(Vec<u8>, Cached), NoTable> {
-        if let Some(bytes) = self.kept(name, key) {
-            return Ok((bytes, Cached::Hit));
+    /// Of these file addresses, those whose rule was made from the machine code, as the table on the disk says.
+    pub fn by_code(&self, image: &Image, addresses: &[u64]) -> Vec<u64> {
+        let bytes =
+            self.kept_of(image).filter(|bytes| TableHead::read(bytes).is_some_and(|h| h.sources & FROM_CODE != 0));
+        let Some(bytes) = bytes else { return Vec::new() };
+        // A table lies at a multiple of 8.
+        let mut aligned: Vec<u8> = Vec::with_capacity(bytes.len() + 8);
+        let from = aligned.as_ptr().align_offset(8);
+        aligned.resize(from, 0);
+        aligned.extend(bytes);
+        let Ok(table) = Table::new(aligned.get(from..).unwrap_or_default()) else { return Vec::new() };
+        addresses.iter().copied().filter(|address| table.is_by_code(*address)).collect()
+    }
+
+    fn named(&self, image: &Image) -> Result<(Vec<u8>, Name, Cached), NoTable> {
+        // Which file it is, is asked before it is read.
+        let (key, place) = (image.unwind_key(), name_place(image));
+        if let Some(name) = self.kept_name(place.as_deref()) {
+            if let Some(bytes) = self.kept(&name, key) {
+                return Ok((bytes, name, Cached::Hit));
+            }
         }
-        let bytes = inputs.build(key)?;
+        let inputs = Inputs::of(image);
+        let name = inputs.digest(key);
+        let (bytes, from) = match self.kept(&name, key) {
+            Some(bytes) => (bytes, Cached::Hit),
+            None => (inputs.build(key)?, Cached::Built),
+        };
+        // Whatever goes wrong here costs time only.
         if let Some(folder) = &self.folder {
-            // Whatever goes wrong here costs time only.
-            let _ = folder.write(&file_name(name), &bytes);
+            if from == Cached::Built {
+                let _ = folder.write(&hex(&name), &bytes);
+            }
+            if let Some(place) = place {
+                let _ = folder.write(&place, &[name, Sha256::digest(name).into()].concat());
+            }
         }
-        Ok((bytes, Cached::Built))
+        Ok((bytes, name, from))
+    }
+
+    /// The name of a file's table, as it is kept at a place.
+    fn kept_name(&self, place: Option<&str>) -> Option<Name> {
+        let bytes = self.folder.as_ref()?.read(place?, 64).ok()?;
+        let (name, sum) = bytes.split_first_chunk::<32>()?;
+        (Sha256::digest(name).as_slice() == sum).then_some(*name)
     }
 
     /// The whole table with this name and key, if it is on the disk.
     pub fn kept(&self, name: &Name, key: u64) -> Option<Vec<u8>> {
-        let bytes = self.folder.as_ref()?.read(&file_name(name), LARGEST).ok()?;
+        let bytes = self.folder.as_ref()?.read(&hex(name), LARGEST).ok()?;
         is_whole(&bytes, key).then_some(bytes)
     }
 }
 
-fn file_name(name: &Name) -> String {
+fn hex(name: &Name) -> String {
     name.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Where the name of a file's table is kept. `None`: the file has changed just now, or its bytes come from memory.
+fn name_place(image: &Image) -> Option<String> {
+    let file = FileId::settled(&image.metadata()?)?;
+    let digest = Sha256::new().chain_update(file.bytes().collect::<Vec<u8>>()).finalize();
+    Some(format!("of-{}", hex(&digest.into())))
 }
 
 /// uu's folder in the user's cache (XDG Base Directory Specification). Relative paths in the environment are ignored,

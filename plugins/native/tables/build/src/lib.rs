@@ -8,7 +8,8 @@
 //! can only differ by where they look. (Go's are checked against its code first, since they are not always true.) What
 //! depends on more than that (PLT stubs) is left out of the table, for the interpreter; in `.debug_frame`, which no
 //! process maps, it is run for each pc (`each_pc`). And some code that is known by name gets other rules than its
-//! unwind information has (`special`).
+//! unwind information has (`special`). Functions that nothing describes get rows from their machine code
+//! (`undescribed`).
 
 mod builder;
 mod cache;
@@ -18,6 +19,7 @@ mod layout;
 mod rule_set;
 mod sections;
 mod special;
+mod undescribed;
 
 pub use builder::{build, NoTable, Source};
 pub use cache::{user_folder, Cache, Cached, Name};

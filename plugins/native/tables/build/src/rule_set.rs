@@ -6,7 +6,7 @@ use uunwind_core::cache::short::Short;
 use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_tables::format::FIRST_RULE;
-use uunwind_tables::rules::{of_long, of_short};
+use uunwind_tables::rules::{of_long, of_short, BY_CODE};
 
 /// Number of the rule of addresses that no function covers.
 pub const NOTHING: u32 = 0;
@@ -18,6 +18,7 @@ pub const ASK: u32 = 1;
 pub struct RuleSet {
     shorts: HashMap<u64, u32, Quick>,
     longs: HashMap<[u64; 3], u32, Quick>,
+    by_code: HashMap<[u64; 3], u32, Quick>,
     words: Vec<u32>,
 }
 
@@ -29,6 +30,18 @@ impl RuleSet {
             Some(short) => *self.shorts.entry(short.word()).or_insert_with(|| add(&mut self.words, of_short(short))),
             None => self.long(rule.pack()),
         }
+    }
+
+    /// The number of a rule that was made from machine code.
+    pub fn number_by_code(&mut self, rule: &Rule) -> u32 {
+        let (packed, words) = (rule.pack(), &mut self.words);
+        *self.by_code.entry(packed.words()).or_insert_with(|| {
+            let mark = core::iter::once(BY_CODE);
+            match Short::new(rule) {
+                Some(short) => add(words, mark.chain(of_short(short))),
+                None => add(words, mark.chain(of_long(packed))),
+            }
+        })
     }
 
     /// The number of a rule that says why there is none.

@@ -9,6 +9,8 @@ use uunwind_elf::{Image, Section};
 
 /// Bytes of code that are read at once for a digest.
 const PART: usize = 1 << 20;
+/// Sections in no segment that say where functions begin, and what the others are called.
+const SYMBOLS: [&[u8]; 3] = [b".symtab", b".strtab", b".shstrtab"];
 /// Most bytes of a section that are decompressed. The Linux kernel's `.debug_frame` takes some 10 MiB.
 const MOST: u64 = 64 << 20;
 
@@ -65,26 +67,49 @@ impl<'a> Inputs<'a> {
         }
         hash.update([u8::from(self.eh_frame.is_some()), u8::from(self.debug_frame.is_some())]);
         if self.debug_frame.is_some() {
-            self.digest_code(&mut hash);
+            self.digest_ends(&mut hash);
         }
+        self.digest_code(&mut hash);
         hash.finalize().into()
     }
 
-    /// What Go's rows in `.debug_frame` are held against: the code, and where stacks end.
-    fn digest_code(&self, hash: &mut Sha256) {
+    /// Where Go's stacks end.
+    fn digest_ends(&self, hash: &mut Sha256) {
         for outermost in go::outermost(self.image) {
             let (start, size) = outermost.map_or((0, 0), |symbol| (symbol.address, symbol.size));
             hash.update(start.to_le_bytes());
             hash.update(size.to_le_bytes());
         }
+    }
+
+    /// The code, against which Go's rows are held, and of which rows are made where there are none; and what says where
+    /// its functions begin.
+    fn digest_code(&self, hash: &mut Sha256) {
         for segment in self.image.segments().iter().filter(|s| s.kind == PT_LOAD) {
             hash.update(segment.address.to_le_bytes());
-            for part in (0..segment.file_size).step_by(PART) {
-                let len = (segment.file_size - part).min(PART as u64);
-                let bytes = segment.offset.checked_add(part).and_then(|at| self.image.read_file(at, len));
-                let Some(bytes) = bytes else { break };
-                hash.update(&bytes);
-            }
+            self.digest_file(segment.offset, segment.file_size, hash);
+        }
+        for name in SYMBOLS {
+            let section = stored(self.image, name);
+            let (offset, size) = section.map_or((0, 0), |section| (section.offset, section.size));
+            self.digest_file(offset, size, hash);
+        }
+        // The headers of sections: a word and two halves of the ELF header say where they are.
+        let header = self.image.identity();
+        let word = header.get(40..48).and_then(|bytes| bytes.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word));
+        let half =
+            |at: usize| header.get(at..).and_then(|h| h.first_chunk()).map_or(0, |n| u64::from(u16::from_le_bytes(*n)));
+        self.digest_file(word, half(58) * half(60), hash);
+    }
+
+    /// The bytes of a part of the file, as far as it has them, after their number.
+    fn digest_file(&self, offset: u64, size: u64, hash: &mut Sha256) {
+        hash.update(size.to_le_bytes());
+        for part in (0..size).step_by(PART) {
+            let len = (size - part).min(PART as u64);
+            let bytes = offset.checked_add(part).and_then(|at| self.image.read_file(at, len));
+            let Some(bytes) = bytes else { break };
+            hash.update(&bytes);
         }
     }
 }

@@ -96,6 +96,38 @@ fn neither_headers_nor_the_index_are_a_key() {
     }
 }
 
+/// The name of a table is kept by which file it is of: that entry saves the reading of the file, and is no proof.
+#[test]
+fn a_name_that_leads_to_another_table_is_not_believed() {
+    let shop = Workshop::new("cache-names");
+    let folder = shop.path("tables");
+    let cache = Cache::at(folder.clone());
+    // Files that have not changed lately: only of these is a name kept.
+    let (one, other) = (open(Path::new("/usr/bin/env")), open(Path::new("/usr/bin/expr")));
+    let names = || {
+        let all = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+        let (names, tables): (Vec<_>, Vec<_>) = all.partition(|path| path.to_string_lossy().contains("/of-"));
+        (names, tables.len())
+    };
+    let (built, from) = cache.table(&one).expect("a table");
+    assert_eq!((from, names().0.len(), names().1), (Cached::Built, 1, 1));
+    let of_one = names().0.remove(0);
+    assert_eq!(cache.table(&one), Ok((built.clone(), Cached::Hit)));
+    assert_eq!(cache.kept_of(&one), Some(built.clone()));
+    cache.table(&other).expect("a table");
+    let of_other = names().0.into_iter().find(|path| *path != of_one).expect("the other's");
+    fs::copy(&of_other, &of_one).unwrap();
+    assert_eq!(cache.table(&one), Ok((built.clone(), Cached::Hit)), "the other's name: found by the contents");
+    fs::write(&of_one, [7; 64]).unwrap();
+    assert_eq!(cache.table(&one), Ok((built, Cached::Hit)), "damaged: found by the contents");
+    // A file that was just written has none, and another that takes its place is read.
+    let path = shop.compile("program", LONG, &[]);
+    let (first, _) = cache.table(&open(&path)).expect("a table");
+    fs::copy(shop.compile("second", DEEP, &[]), &path).unwrap();
+    let (second, _) = cache.table(&open(&path)).expect("a table");
+    assert_eq!((names().0.len(), first == second), (2, false));
+}
+
 /// Each of these entries holds the right bytes, and somebody else could have put others there.
 #[test]
 fn what_others_can_write_is_not_believed() {

@@ -7,7 +7,7 @@ use uunwind_core::memory::{Reader, Region};
 use uunwind_core::rule::Packed;
 use uunwind_core::span::Span;
 use uunwind_elf::Image;
-use uunwind_tables::format::{TableHead, FROM_DEBUG_FRAME, FROM_EH_FRAME};
+use uunwind_tables::format::{TableHead, FROM_CODE, FROM_DEBUG_FRAME, FROM_EH_FRAME};
 use uunwind_tables::{Refused, Table, TableAnswer};
 use uunwind_tables_build::{debug_frame, of_image, NoTable};
 
@@ -63,8 +63,9 @@ fn rules_of(functions: &[&str], path: &Path, bytes: &[u8]) -> Vec<(String, Vec<O
     functions.iter().map(|name| of(name)).collect()
 }
 
+/// Which sections a table is made of. Start files leave some code without rows, which are made from it.
 fn sources(bytes: &[u8]) -> u8 {
-    TableHead::read(bytes).expect("a head").sources
+    TableHead::read(bytes).expect("a head").sources & !FROM_CODE
 }
 
 /// A function whose stack GCC realigns: in its epilogue rbp is the caller's before the stack pointer is, and its rows
@@ -163,10 +164,47 @@ fn every_make_of_unwind_information_says_the_same() {
     assert_eq!(rules(&usual, &table_of(&bare)), expected, "without section headers");
 }
 
+/// The same code with and without unwind information: what the code says is what the compiler knew.
 #[test]
-fn a_file_without_unwind_information_has_no_table() {
+fn without_unwind_information_the_code_says_the_same() {
+    let usual = compile("with", &["-g"]);
+    let without = ["-g0", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"];
+    let without = compile("without", &without);
+    let (usual_table, bytes) = (table_of(&usual), table_of(&without));
+    assert_eq!(TableHead::read(&bytes).expect("a head").sources, FROM_EH_FRAME | FROM_CODE);
+    let (usual_table, table) = (Table::new(&usual_table).expect("a table"), Table::new(&bytes).expect("a table"));
+    let function = |path: &Path, name: &str| {
+        let data = std::fs::read(path).expect("the file");
+        let file = object::File::parse(&*data).expect("an ELF file");
+        let symbol = file.symbols().find(|s| s.name() == Ok(name)).expect("not stripped");
+        Span::sized(symbol.address(), symbol.size())
+    };
+    for name in FUNCTIONS {
+        let (one, other) = (function(&usual, name), function(&without, name));
+        assert_eq!(one.end - one.start, other.end - other.start, "{name}: another code");
+        let mut starts = 0;
+        for at in 0..one.end - one.start {
+            assert!(table.is_by_code(other.start + at) && !usual_table.is_by_code(one.start + at), "{name}+{at}");
+            assert_eq!(table.function(other.start + at), None, "nothing describes it");
+            // Both count from a register of their own choice.
+            let (a, b) = (usual_table.find(one.start + at), table.find(other.start + at));
+            if let (TableAnswer::Short(a), TableAnswer::Short(b)) = (a, b) {
+                if a.pack().cfa_parts().0 == b.pack().cfa_parts().0 {
+                    assert_eq!(a.pack().cfa_parts(), b.pack().cfa_parts(), "{name}+{at}");
+                    starts += 1;
+                }
+            }
+        }
+        assert!(starts > 0, "{name}: nothing was compared");
+    }
+}
+
+/// Nothing describes it, and its one function is not understood.
+#[test]
+fn a_file_of_which_nothing_is_known_has_no_table() {
     let none = ["-static", "-nostdlib", "-Wl,-e,main", "-fno-asynchronous-unwind-tables"];
-    let path = compile("none", &none);
+    let lost = "__asm__(\".globl main\\n.type main,@function\\nmain: mov (%rdi),%rsp\\nret\\n.size main,.-main\");";
+    let path = compile_source("none", lost, &none);
     assert_eq!(of_image(&Image::open(&path).expect("an ELF file"), 1), Err(NoTable::Nothing));
 }
 

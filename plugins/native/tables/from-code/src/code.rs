@@ -1,7 +1,9 @@
 //! What is analysed: the code of a file, where its functions begin, and what it says of them.
 
-use super::noreturn;
-use object::elf::{FileHeader64, PF_W, PF_X, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, R_X86_64_RELATIVE, SHF_EXECINSTR};
+use super::{noreturn, padding};
+use object::elf::{
+    FileHeader64, EM_X86_64, PF_W, PF_X, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, R_X86_64_RELATIVE, SHF_EXECINSTR,
+};
 use object::read::elf::ElfFile;
 use object::{
     LittleEndian, Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTable, RelocationFlags,
@@ -59,6 +61,10 @@ pub struct Code<'a> {
     pub start: Option<u64>,
 }
 
+/// Bytes of code without rows that start files leave in each program and library, at most.
+const START_FILES: usize = 320;
+/// Bytes of code that are always analysed: it costs nothing.
+const SMALL: usize = 32 << 10;
 /// Sections with stubs of the procedure linkage table begin so.
 const LINKAGE: &[u8] = b".plt";
 
@@ -74,13 +80,15 @@ const C_LIBRARY: &[u8] = b"GLIBC_2";
 
 impl<'a> Code<'a> {
     /// The code of an ELF file. `described`: the functions that another source describes. Nothing, if it cannot be
-    /// read.
+    /// read, or is another CPU's, or all of it is described but what start files have.
     pub fn of_file(bytes: &'a [u8], described: &[Span]) -> Code<'a> {
         let mut code = Code { described: described.to_vec(), ..Code::default() };
         code.described.retain(|span| span.start < span.end);
         code.described.sort_unstable_by_key(|span| (span.start, span.end));
         if let Ok(file) = ElfFile::<FileHeader64<LittleEndian>>::parse(bytes) {
-            code.read(&file);
+            if file.elf_header().e_machine.get(LittleEndian) == EM_X86_64 {
+                code.read(&file);
+            }
         }
         code
     }
@@ -119,6 +127,11 @@ impl<'a> Code<'a> {
             end = if is_after { part.span().end } else { end };
             is_after
         });
+        let size: usize = self.text.iter().map(|part| part.bytes.len()).sum();
+        if size > SMALL && self.undescribed(START_FILES) <= START_FILES {
+            self.text.clear();
+            return;
+        }
         self.symbols(file);
         self.relocations(file);
         self.stubs(&linkage);
@@ -236,6 +249,31 @@ impl<'a> Code<'a> {
     pub fn is_in_part(&self, address: u64) -> bool {
         let index = self.parts.partition_point(|span| span.start <= address);
         index.checked_sub(1).and_then(|index| self.parts.get(index)).is_some_and(|span| span.contains(address))
+    }
+
+    /// The first address from a described one on that is not described by the same function.
+    pub fn after_described(&self, address: u64) -> Option<u64> {
+        let index = self.described.partition_point(|span| span.start <= address).checked_sub(1)?;
+        self.described.get(index).filter(|span| span.contains(address)).map(|span| span.end)
+    }
+
+    /// Bytes of the text that nothing describes and that fill no space between functions. Counted up to a little more
+    /// than `most`.
+    pub fn undescribed(&self, most: usize) -> usize {
+        let mut count = 0;
+        for part in &self.text {
+            let mut at = part.start;
+            while let Some(bytes) = part.from(at).filter(|_| count <= most) {
+                if let Some(end) = self.after_described(at) {
+                    at = end;
+                    continue;
+                }
+                let filled = padding::len(bytes);
+                count += usize::from(filled == 0);
+                at += filled.max(1) as u64;
+            }
+        }
+        count
     }
 
     /// Whether a function that another source describes begins at an address.

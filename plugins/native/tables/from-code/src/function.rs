@@ -50,6 +50,9 @@ pub enum Fault {
     Misaligned,
     /// It leads into code of other functions, of which something else is known.
     Disagreement,
+    /// Nothing but jumps leaves it, and most functions of the code are so: they may use the stack in another way than C
+    /// does.
+    Jumps,
     /// It takes more work than a function may.
     TooLong,
     /// It is where the program starts: there is no caller.
@@ -118,6 +121,8 @@ pub struct Function {
     pub returned: bool,
     /// It has an end that proves its frame: a return, or a jump to another function.
     pub proved: bool,
+    /// One of these is a return, or leads to one.
+    pub by_return: bool,
     /// Nothing but its place suggests that it is a function.
     guessed: bool,
     steps: u64,
@@ -153,6 +158,7 @@ impl Function {
             returns: false,
             returned: false,
             proved: false,
+            by_return: false,
             guessed,
             steps: 0,
         };

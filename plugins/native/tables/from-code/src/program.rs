@@ -34,6 +34,8 @@ pub struct Claim {
 pub struct Analysed {
     /// File address of its first instruction.
     pub entry: u64,
+    /// Nothing but jumps leaves it: no return shows that it uses the stack as C does.
+    pub by_jumps: bool,
     /// Why nothing is claimed of it.
     pub fault: Option<Fault>,
 }
@@ -178,6 +180,8 @@ struct Program<'c> {
     facts: Map<State, u32>,
     list: Vec<State>,
     claims: Vec<Claim>,
+    /// The same of functions that nothing but jumps leaves.
+    by_jumps: Vec<Claim>,
     functions: Vec<Analysed>,
     covered: Covered,
     /// What functions have run through that were not understood.
@@ -202,6 +206,7 @@ impl<'c> Program<'c> {
             facts: Map::default(),
             list: Vec::new(),
             claims: Vec::new(),
+            by_jumps: Vec::new(),
             functions: Vec::new(),
             covered: covered(),
             doubtful: covered(),
@@ -349,7 +354,8 @@ impl<'c> Program<'c> {
             None if unproved => Some(Fault::NoEnd),
             fault => fault,
         };
-        self.functions.push(Analysed { entry, fault });
+        let by_jumps = function.proved && !function.by_return;
+        self.functions.push(Analysed { entry, by_jumps, fault });
         if fault.is_some() {
             for (start, end) in function.blocks() {
                 self.doubtful.put(start, end.saturating_sub(start) as usize);
@@ -357,7 +363,8 @@ impl<'c> Program<'c> {
             return;
         }
         self.begins.insert(entry);
-        let Program { code, facts, list, claims, covered, claimed, stepper, .. } = self;
+        let Program { code, facts, list, claims, by_jumps: others, covered, claimed, stepper, .. } = self;
+        let claims = if by_jumps { others } else { claims };
         let mut last = None;
         function.each(code, stepper, |address, len, state| {
             if let Some(state) = state {
@@ -389,7 +396,11 @@ impl<'c> Program<'c> {
                 if self.left == 0 {
                     return;
                 }
-                if self.covered.has(at) || self.code.is_described(at) {
+                if let Some(end) = self.code.after_described(at) {
+                    (at, may_begin) = (end, true);
+                    continue;
+                }
+                if self.covered.has(at) {
                     (at, may_begin) = (at + 1, true);
                     continue;
                 }
@@ -420,7 +431,21 @@ impl<'c> Program<'c> {
         }
     }
 
+    /// Keeps what is claimed of functions that nothing but jumps leaves, or not: in code of which most functions are so
+    /// (Haskell's), the stack pointer leads to no return address.
+    fn judge_jumps(&mut self) {
+        let understood = || self.functions.iter().filter(|function| function.fault.is_none());
+        let by_jumps = understood().filter(|function| function.by_jumps).count();
+        if by_jumps * 2 <= understood().count() {
+            self.claims.append(&mut self.by_jumps);
+            return;
+        }
+        let functions = self.functions.iter_mut().filter(|function| function.by_jumps && function.fault.is_none());
+        functions.for_each(|function| function.fault = Some(Fault::Jumps));
+    }
+
     fn finish(mut self) -> Found {
+        self.judge_jumps();
         self.claims.sort_by_key(|claim| (claim.address, claim.len));
         let mut claims: Vec<Claim> = Vec::with_capacity(self.claims.len());
         for claim in core::mem::take(&mut self.claims) {

@@ -6,9 +6,12 @@ use uunwind_core::rule::{Rule, RuleKind, UNKNOWN};
 
 /// DWARF numbers of the registers, by the numbers that instructions have for them.
 const DWARF: [u8; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
-/// Registers from which the CFA is counted, best first: those that calls change come last, since a rule with them is of
-/// no use to a caller.
-const BASES: [usize; 15] = [RSP, RBP, 3, 12, 13, 14, 15, 10, 11, 0, 1, 2, 6, 7, 8];
+/// What a frame pointer has to the CFA, in bytes.
+const FRAME: Value = Value::Cfa(-16);
+/// Registers from which the CFA is counted, best first, but for a frame pointer.
+const BASES: [usize; 7] = [RSP, RBP, 3, 12, 13, 14, 15];
+/// The same, of those that calls change: a rule with them is of no use to a caller.
+const CHANGED_BY_CALLS: [usize; 8] = [10, 11, 0, 1, 2, 6, 7, 8];
 /// What signal handlers leave alone below the stack pointer, in bytes.
 const RED_ZONE: i64 = 128;
 /// Limit of a slot's distance, in words.
@@ -19,7 +22,11 @@ pub fn rule(state: &State) -> Option<Rule> {
     if !state.is_whole() {
         return None;
     }
-    let mut rule = by_register(state).or_else(|| by_word(state))?;
+    // Callees that take their arguments from the stack, as V8's do, leave a frame pointer as it was.
+    let frame_pointer = (state.get(RBP) == FRAME).then_some(RBP);
+    let mut rule = by_register(state, frame_pointer.into_iter().chain(BASES))
+        .or_else(|| by_word(state))
+        .or_else(|| by_register(state, CHANGED_BY_CALLS))?;
     for (index, register) in CALLEE_SAVED.into_iter().enumerate() {
         let (slot, from_rbp) = place(state, register);
         *rule.slots.get_mut(index)? = slot;
@@ -28,8 +35,8 @@ pub fn rule(state: &State) -> Option<Rule> {
     Some(rule)
 }
 
-fn by_register(state: &State) -> Option<Rule> {
-    BASES.into_iter().find_map(|register| {
+fn by_register(state: &State, bases: impl IntoIterator<Item = usize>) -> Option<Rule> {
+    bases.into_iter().find_map(|register| {
         let Value::Cfa(at) = state.get(register) else { return None };
         Some(Rule::simple(*DWARF.get(register)?, i32::try_from(at.checked_neg()?).ok()?))
     })

@@ -74,8 +74,8 @@ fn prologues_and_epilogues_are_followed() {
     let [entry, a1, a2, a3, a4, a5] = claimed("frame", body, ["f", "a1", "a2", "a3", "a4", "a5"]);
     assert_eq!(entry, Some(Rule::simple(RSP, 8)));
     assert_eq!(a1, frame(RSP, 16, [SAME, -2, SAME, SAME, SAME, SAME]));
-    assert_eq!(a2, frame(RSP, 64, [-3, -2, SAME, SAME, SAME, SAME]));
-    assert_eq!(a3, frame(RSP, 64, [-3, -2, -5, SAME, SAME, SAME]));
+    assert_eq!(a2, frame(RBP, 16, [-3, -2, SAME, SAME, SAME, SAME]));
+    assert_eq!(a3, frame(RBP, 16, [-3, -2, -5, SAME, SAME, SAME]));
     assert_eq!(a4, a3);
     assert_eq!(a5, Some(Rule::simple(RSP, 8)), "all registers are the caller's again");
 }
@@ -83,7 +83,7 @@ fn prologues_and_epilogues_are_followed() {
 #[test]
 fn enter_is_a_push_a_copy_and_a_subtraction() {
     let rules = claimed("enter", "enter $32,$0\na1: mov %eax,(%rsp)\nleave\na2: ret", ["a1", "a2"]);
-    assert_eq!(cfas(rules), [Some((RSP, 48)), Some((RSP, 8))]);
+    assert_eq!(cfas(rules), [Some((RBP, 16)), Some((RSP, 8))]);
 }
 
 #[test]
@@ -93,6 +93,29 @@ fn a_frame_pointer_bridges_a_stack_pointer_that_is_not_known() {
     assert_eq!(cfas(claimed("alloca", body, ["a1", "a2", "a3"])), [Some((RBP, 16)), Some((RBP, 16)), Some((RSP, 8))]);
     // Without one, what follows is unknown, and the return shows that nothing of the function is understood.
     assert_eq!(claimed("lost", "sub %rdi,%rsp\na1: nop\nret", ["f", "a1"]), [None, None]);
+}
+
+#[test]
+fn code_that_is_left_by_jumps_alone_may_have_no_return_address() {
+    // As GHC's code, whose stack is in rbp: what lies at rsp is whatever C has left there.
+    let jumps = |name: &str| function(name, "mov %rbx,8(%rbp)\njmp *(%rbp)");
+    let all = jumps("f") + &jumps("g") + &function("h", "ret");
+    let found = build("jumps", &all).found();
+    assert_eq!(found.functions.iter().filter(|f| f.fault == Some(Fault::Jumps)).count(), 2);
+    assert_eq!(found.claims.len(), 1, "h alone");
+    // Beside enough functions that return, such a one is another way to call.
+    let tail = |name: &str| function(name, "mov (%rdi),%rax\njmp *%rax");
+    let built = build("tails", &(tail("f") + &function("g", "ret") + &function("h", "call *%rdi\nret")));
+    let found = built.found();
+    assert_eq!(built.rule(&found, "f"), Some(Rule::simple(RSP, 8)));
+}
+
+#[test]
+fn a_breakpoint_is_gone_on_behind_if_that_ends_properly() {
+    let [a1, a2] = claimed("breakpoint", "push %rbx\nint3\na1: pop %rbx\na2: ret", ["a1", "a2"]);
+    assert_eq!(cfas([a1, a2]), [Some((RSP, 16)), Some((RSP, 8))]);
+    let [a1] = claimed("trap", "push %rbx\ncall *%rdi\nint3\na1: nop\nret", ["a1"]);
+    assert_eq!(a1, None, "what follows does not end as this function would");
 }
 
 #[test]
@@ -107,11 +130,12 @@ fn any_register_may_hold_the_frame() {
 
 #[test]
 fn an_aligned_frame_is_left_by_the_word_that_holds_the_cfa() {
-    // As GCC aligns a stack: CFA in r10, then in the frame.
-    let body = "lea 8(%rsp),%r10\nand $-32,%rsp\npush -8(%r10)\npush %rbp\nmov %rsp,%rbp\npush %r10\npush %rbx\n
-        sub $64,%rsp\nxor %ebx,%ebx\nxor %r10d,%r10d\na1: call *%rsi\nadd $64,%rsp\npop %rbx\npop %r10\npop %rbp\n
+    // As GCC aligns a stack: CFA in r10, then in the frame. r10 still has it at the first call, which may change it.
+    let body = "lea 8(%rsp),%r10\nand $-32,%rsp\na0: push -8(%r10)\npush %rbp\nmov %rsp,%rbp\npush %r10\n
+        push %rbx\nsub $64,%rsp\nxor %ebx,%ebx\na1: call *%rsi\nadd $64,%rsp\npop %rbx\npop %r10\npop %rbp\n
         lea -8(%r10),%rsp\na2: ret";
-    let [a1, a2] = claimed("aligned", body, ["a1", "a2"]);
+    let [a0, a1, a2] = claimed("aligned", body, ["a0", "a1", "a2"]);
+    assert_eq!(cfas([a0]), [Some((10, 0))]);
     let a1 = a1.expect("a rule");
     assert_eq!((a1.kind, a1.cfa_register, a1.cfa_offset, a1.cfa_addend), (RuleKind::Deref, RBP, -8, 0));
     // rbx and rbp count from rbp.

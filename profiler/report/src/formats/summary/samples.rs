@@ -4,10 +4,11 @@ use super::{percent, Style};
 use crate::hide::is_own;
 use crate::resolve::{is_complete, stop_text};
 use crate::stacks::{Profile, IN_HANDLER};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::stop_reason::StopReason;
+use uunwind_recording::objects::{lookup_address, ObjectMap};
 use uunwind_recording::{Recording, Sample};
 use uunwind_ring::record::{
     SAMPLE_APART, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS,
@@ -77,6 +78,13 @@ pub fn render(recording: &Recording, profile: &Profile, style: Style, out: &mut 
         let text = "by the frame pointers of code without unwind data (if it keeps none, callers are missing)";
         let _ = writeln!(out, "             {count:>8} {text}");
     }
+    if style.verbose {
+        let count = with_rules_from_code(recording, &mut of_shown(recording, profile));
+        if count > 0 {
+            let text = "through code that nothing describes, by rules made from its instructions";
+            let _ = writeln!(out, "             {count:>8} {text}");
+        }
+    }
     let others = of_shown(recording, profile).filter(|s| s.flags & SAMPLE_APART != 0).count() - own.len();
     if !own.is_empty() {
         let weight = |samples: &mut dyn Iterator<Item = &Sample>| {
@@ -122,6 +130,38 @@ fn with_frame_pointers(recording: &Recording) -> Vec<bool> {
         found.push(itself || above);
     }
     found
+}
+
+/// How many of these samples' walks went on somewhere by a rule made from the machine code.
+fn with_rules_from_code<'r>(recording: &Recording, samples: &mut dyn Iterator<Item = &'r Sample>) -> usize {
+    let Some(symbols) = recording.symbols.as_ref().filter(|symbols| !symbols.by_code.is_empty()) else { return 0 };
+    let by_code: HashSet<(u32, u64)> = symbols.by_code.iter().copied().collect();
+    let mut map = ObjectMap::new(recording);
+    let mut known: HashMap<(u32, u32), bool> = HashMap::new();
+    let mut is_so = |process: u32, stack: u32| {
+        let (mut node, mut callee_has_one) = (stack, false);
+        while let Some(entry) = (node as usize).checked_sub(1).and_then(|index| recording.nodes.get(index)) {
+            node = entry.parent;
+            let frame = frames(&[entry.word, entry.position]).next();
+            match frame {
+                Some(Frame::Native { by_frame_pointer, .. } | Frame::Window { by_frame_pointer, .. })
+                    if callee_has_one && !by_frame_pointer =>
+                {
+                    return true;
+                }
+                Some(Frame::Native { address, exact, .. }) => {
+                    let places = map.places(recording, process, lookup_address(address, exact));
+                    callee_has_one = places.into_iter().any(|place| by_code.contains(&place));
+                }
+                Some(Frame::Window { .. }) => callee_has_one = false,
+                _ => {}
+            }
+        }
+        false
+    };
+    let process = |sample: &Sample| recording.threads.get(sample.thread as usize).map(|thread| thread.process);
+    let keys = samples.filter_map(|sample| Some((process(sample)?, sample.stack)));
+    keys.filter(|key| *known.entry(*key).or_insert_with(|| is_so(key.0, key.1))).count()
 }
 
 /// Whether a sample without a user stack was taken in code of uu's own.

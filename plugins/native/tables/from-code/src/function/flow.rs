@@ -72,7 +72,7 @@ impl Function {
                 let plain = matches!(instruction.code(), Opcode::Retnq);
                 if plain && state.is_as_at_entry() {
                     (self.returns, self.returned) = (true, true);
-                    self.prove();
+                    self.prove(true);
                 } else {
                     (self.returns, self.fault) = (true, Some(Fault::Return));
                 }
@@ -94,12 +94,21 @@ impl Function {
                 }
                 self.after(instruction, state, others)
             }
-            FlowControl::Interrupt | FlowControl::Exception => Next::End,
+            // A breakpoint: whoever handles it goes on there. But it fills the space behind functions, too.
+            FlowControl::Interrupt => {
+                let (from, next, state) = (self.current, instruction.next_ip(), state.clone());
+                self.after_unknown(Wait { callee: 0, from, next, state }, others);
+                Next::End
+            }
+            FlowControl::Exception => Next::End,
         }
     }
 
-    fn prove(&mut self) {
+    /// The block ends so that it proves the frame. `by_return`: by a return, of its own or of the function that it
+    /// jumps to.
+    fn prove(&mut self, by_return: bool) {
         self.proved = true;
+        self.by_return |= by_return;
         self.proofs.insert(self.current);
     }
 
@@ -110,7 +119,7 @@ impl Function {
             // It returns to the caller of this one.
             let never = code.never.contains(&target);
             self.returns |= !never;
-            self.prove();
+            self.prove(code.returning.contains(&target) || others.returns(target) == Returns::Yes);
         } else if outside {
             self.fault = Some(Fault::IndirectJump);
         } else {
@@ -123,7 +132,7 @@ impl Function {
         match others.claimed(target) {
             Some(claimed) if !self.blocks.contains_key(&target) && *claimed == state.facts() => {
                 self.returns = true;
-                self.prove();
+                self.prove(true);
             }
             Some(_) if self.guessed => self.fault = Some(Fault::Disagreement),
             None if self.guessed && others.is_doubtful(target) && !others.is_doubtful(self.entry) => {
@@ -159,7 +168,7 @@ impl Function {
             }
             _ if state.is_as_at_entry() => {
                 self.returns = true;
-                self.prove();
+                self.prove(false);
             }
             _ => (self.returns, self.fault) = (true, Some(Fault::IndirectJump)),
         }
