@@ -56,7 +56,9 @@ impl Ruby {
         static CAP: OnceLock<PathBuf> = OnceLock::new();
         let cap = CAP.get_or_init(|| compile::shared(&paths::scratch("ruby-cap"), "libcap.so", &["python/cap.c"]));
         command.env("UU_TEST_ORACLE", oracle).env("UU_TEST_CAP", cap).env_remove("RUBYOPT");
-        self.library.iter().for_each(|library| drop(command.env("RUBYLIB", library)));
+        if let Some(library) = &self.library {
+            command.env("RUBYLIB", library);
+        }
     }
 
     /// The command line that runs a script.
