@@ -67,3 +67,51 @@ fn facts(elf: &dyn Elf) -> Result<Option<Facts>, String> {
     // The signal half must accept what is called facts here.
     Facts::read(facts.as_bytes()).map(|facts| Some(*facts)).ok_or_else(|| wrong("facts contradict each other"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uunwind_elf::{Function, Loaded, Symbol};
+
+    /// A file that exports what each Ruby does, and nothing else.
+    struct Named(&'static str);
+
+    impl Elf for Named {
+        fn symbol(&self, name: &str) -> Option<Symbol> {
+            let is_there = ["ruby_version", "ruby_api_version", "rb_profile_frames"].contains(&name);
+            is_there.then_some(Symbol { address: 0x1000, size: 8 })
+        }
+
+        fn read(&self, address: u64, out: &mut [u8]) -> bool {
+            let text = self.0.as_bytes().iter().chain([&0; 8]);
+            out.iter_mut().zip(text).for_each(|(to, from)| *to = *from);
+            address == 0x1000 && out.len() <= 16
+        }
+
+        fn loaded(&self) -> Vec<Loaded> {
+            Vec::new()
+        }
+
+        fn functions(&self) -> Vec<Function> {
+            Vec::new()
+        }
+    }
+
+    fn refusal(version: &'static str) -> String {
+        match analyse(&Named(version)) {
+            Finding::Refused(why) => why,
+            other => panic!("{version}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn another_version_or_build_is_refused_by_name() {
+        let served = "; served are CRuby 3.1 and 3.3 on x86-64";
+        for version in ["2.7.4", "3.2.0", "4.0.1"] {
+            assert_eq!(refusal(version), format!("no Ruby frames: this is CRuby {version}{served}"));
+        }
+        let other = "whose code does not show where a thread's state is";
+        assert_eq!(refusal("3.1.2"), format!("no Ruby frames: CRuby 3.1.2, {other}{served}"));
+        assert_eq!(analyse(&Named("no version")), Finding::Unclaimed);
+    }
+}
