@@ -118,7 +118,8 @@ impl Recording {
 
     /// The weight of each sample: bytes of an allocation.
     pub fn weights(&self) -> impl Iterator<Item = u64> + '_ {
-        let mut allocations = self.allocations.iter().peekable();
+        let all = if self.is_alloc() { &self.allocations[..] } else { &[] };
+        let mut allocations = all.iter().peekable();
         self.samples.iter().enumerate().map(move |(index, sample)| {
             match allocations.next_if(|allocation| allocation.sample == index) {
                 Some(allocation) => self.amount(allocation).weight(),

@@ -79,6 +79,8 @@ pub struct Resolver<'a> {
     places: HashMap<(u32, u32, u64), Place>,
     /// By process and address: the code made at run time that covered it, in order of time.
     jit: HashMap<(u32, u64), Vec<&'a JitPlace>>,
+    /// By process: when what its addresses mean has changed, in order.
+    changes: HashMap<u32, Vec<u64>>,
 }
 
 /// The names that were recorded, and of other addresses those that were found now.
@@ -111,13 +113,21 @@ impl<'a> Resolver<'a> {
             jit.entry((place.process, place.address)).or_default().push(place);
         }
         jit.values_mut().for_each(|places| places.sort_by_key(|place| place.time));
+        let mut changes: HashMap<u32, Vec<u64>> = HashMap::new();
+        let objects = recording.objects.iter().map(|object| (object.process, object.time));
+        let mapped = recording.second_mappings.iter().map(|mapping| (mapping.process, mapping.time));
+        let made = recording.jit.places.iter().map(|place| (place.process, place.time));
+        for (process, time) in objects.chain(mapped).chain(made) {
+            changes.entry(process).or_default().push(time);
+        }
+        changes.values_mut().for_each(|times| times.sort_unstable());
         let unusable = symbols.unusable;
         let by_code = symbols.by_code.into_iter().collect();
         let calls = symbols.calls.into_iter().map(|call| ((call.object, call.address), call)).collect();
         let symbols = symbols.entries.into_iter().map(|s| ((s.object, s.address), s)).collect();
         let lines = recording.lines.iter().map(|l| ((l.process, l.name, l.position), l.line)).collect();
         let places = recording.places.iter().map(|p| ((p.process, p.name, p.position), p.place)).collect();
-        Resolver { recording, map, symbols, calls, by_code, unusable, names, lines, places, jit }
+        Resolver { recording, map, symbols, calls, by_code, unusable, names, lines, places, jit, changes }
     }
 
     /// The recording whose frames are resolved.
@@ -149,6 +159,11 @@ impl<'a> Resolver<'a> {
     pub fn moment(&self, sample: &Sample) -> Moment {
         let process = self.recording.threads.get(sample.thread as usize).map_or(0, |t| t.process);
         Moment { process, time: sample.time }
+    }
+
+    /// A number that is the same for two moments of a process if addresses have the same meaning at both.
+    pub fn era(&self, moment: Moment) -> usize {
+        self.changes.get(&moment.process).map_or(0, |times| times.partition_point(|time| *time <= moment.time))
     }
 
     /// Resolves a native frame: the object that covered it, its symbol, its file address. Where none did, and no JIT

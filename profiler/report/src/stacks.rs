@@ -132,6 +132,9 @@ impl Stacks {
     }
 }
 
+/// Process, stack, stop reason, flags and era of a sample.
+type Met = (u32, u32, u16, u8, usize);
+
 /// Merges samples into stacks.
 pub struct Merger<'m, 'a> {
     resolver: &'m mut Resolver<'a>,
@@ -142,6 +145,8 @@ pub struct Merger<'m, 'a> {
     lines: HashMap<Line, u32>,
     list: Vec<Line>,
     shown: HashMap<Key, Shown>,
+    /// The lines of stacks that were met.
+    known: HashMap<Met, Box<[u32]>>,
     /// For each thread, the outermost line of its last whole stack so far.
     roots: HashMap<u32, u32>,
 }
@@ -161,6 +166,7 @@ impl<'m, 'a> Merger<'m, 'a> {
             lines: HashMap::new(),
             list: Vec::new(),
             shown: HashMap::new(),
+            known: HashMap::new(),
             roots: HashMap::new(),
         }
     }
@@ -176,7 +182,7 @@ impl<'m, 'a> Merger<'m, 'a> {
         let mut merged = Stacks::default();
         let markers = ["[signals blocked]", "[late tick]"].map(|text| self.intern(Line::marker(text.to_owned())));
         for ((index, sample), weight) in (0..).zip(&recording.samples).zip(recording.weights()) {
-            let stack = self.stack(sample);
+            let stack = if recording.is_alloc() { self.known_stack(sample) } else { self.stack(sample) };
             let [blocked, late] = markers;
             let outside = match sample.flags {
                 flags if flags & SAMPLE_BLOCKED != 0 => Some(blocked),
@@ -218,6 +224,19 @@ impl<'m, 'a> Merger<'m, 'a> {
         let objects = self.resolver.recording().objects.iter();
         let c_libraries = (0..).zip(objects).filter(|(_, object)| is_c_library(&object.path));
         self.hosts.keys().copied().chain(c_libraries.map(|(index, _)| index)).collect()
+    }
+
+    /// As [`Merger::stack`], for recordings with very many samples of few stacks: where nothing was loaded or made at
+    /// run time since the same stack was last met, its lines are the same.
+    fn known_stack(&mut self, sample: &Sample) -> Vec<u32> {
+        let moment = self.resolver.moment(sample);
+        let key = (moment.process, sample.stack, sample.stop, sample.flags, self.resolver.era(moment));
+        if let Some(lines) = self.known.get(&key) {
+            return lines.to_vec();
+        }
+        let lines = self.stack(sample);
+        self.known.insert(key, lines.clone().into());
+        lines
     }
 
     /// The lines of a sample, leaf first, hide rules applied.
@@ -331,9 +350,14 @@ fn hosts(resolver: &mut Resolver<'_>) -> Hosts {
     let mut hosts = Hosts::new();
     let mut seen = HashSet::new();
     let recording = resolver.recording();
+    let mut met = HashSet::new();
     for sample in recording.all_samples() {
         let moment = resolver.moment(sample);
         let process = moment.process;
+        // All that it shows was seen with the first one.
+        if !met.insert((process, sample.stack)) {
+            continue;
+        }
         // The semantic frames of an activation come just before the native frame that hosts them.
         let mut hosted = None;
         for frame in resolver.frames(sample) {

@@ -3,10 +3,12 @@
 mod support;
 
 use std::path::Path;
-use uunwind_recording::Recording;
+use uunwind_recording::{Object, Recording};
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
-use uunwind_ring::FLAG_WALL;
+use uunwind_report::resolve::Resolver;
+use uunwind_report::stacks::Merger;
+use uunwind_ring::{FLAG_ALLOC, FLAG_WALL};
 
 fn recording() -> Recording {
     Recording::parse(&support::recording(), Path::new("x.uu")).expect("a recording")
@@ -55,4 +57,50 @@ fn recordings_are_shown_as_one() {
     assert_eq!(both.samples.len(), samples, "nothing was added");
     let mut walls = wall.clone();
     walls.merge(wall).expect("of the same time");
+}
+
+/// Of allocations, a stack that is met again is not resolved again; it has the lines that it has anyway, also where the
+/// code at an address has changed in between.
+#[test]
+fn stacks_of_allocations_are_those_of_other_samples() {
+    let mut one = recording();
+    // Another object comes to the place of the program's.
+    let (path, build_id) = (b"/lib/other.so".to_vec(), vec![4]);
+    one.objects.push(Object { time: 25, path, build_id, facts_key: 8, ..one.objects[0].clone() });
+    for (sample, time) in one.samples.iter_mut().zip((0..).map(|n| n * 7 % 45)) {
+        sample.time = time;
+        sample.flags &= !(uunwind_ring::record::SAMPLE_BLOCKED | uunwind_ring::record::SAMPLE_LATE);
+    }
+    let stacks = |recording: &Recording| {
+        let mut resolver = Resolver::new(recording);
+        let profile = Merger::new(&mut resolver, NativeFrames::Show).profile();
+        let name = |line: &u32| profile.lines[*line as usize].function.clone();
+        let stacks = profile.stacks.iter().map(|s| (s.thread, s.samples, s.lines.iter().map(name).collect::<Vec<_>>()));
+        stacks.collect::<std::collections::BTreeSet<_>>()
+    };
+    let plain = stacks(&one);
+    assert!(plain.iter().any(|(.., lines)| lines.iter().any(|line| line.starts_with("other.so"))), "{plain:?}");
+    one.settings.flags = FLAG_ALLOC;
+    assert_eq!(stacks(&one), plain);
+    // All that are numbered from 1 on and freed; two recordings as one have twice as much.
+    let memory = one.memory();
+    let mut both = one.clone();
+    both.merge(one.clone()).expect("of the same rate");
+    assert_eq!(both.memory().total.count.round(), (memory.total.count * 2.0).round());
+    assert_eq!(both.allocations.iter().filter(|one| one.freed.is_some()).count(), 10);
+}
+
+/// Each format either shows allocations, or says why not.
+#[test]
+fn formats_show_allocations_or_say_why_not() {
+    let mut one = recording();
+    one.settings.flags = FLAG_ALLOC;
+    for format in Format::rendered() {
+        match render(format, &one, NativeFrames::Show) {
+            Ok(bytes) => assert!(!bytes.is_empty(), "{format:?}"),
+            Err(why) => {
+                assert!(why.contains("shows time, and this is a recording of allocations"), "{format:?}: {why}")
+            }
+        }
+    }
 }

@@ -6,7 +6,7 @@ use uunwind_core::frame::{native_word, semantic_word, FLAG_EXACT, FLAG_INTERPRET
 use uunwind_core::stop_reason::StopReason;
 use uunwind_language::Language;
 use uunwind_recording::{
-    Call, CodeLine, Counters, End, Inlined, JitCode, JitNames, JitPlace, JitSource, Name, Node, Object, Process,
+    Call, CodeLine, Counters, End, Free, Inlined, JitCode, JitNames, JitPlace, JitSource, Name, Node, Object, Process,
     Sample, Settings, Start, Symbol, Symbols, Thread, Writer,
 };
 
@@ -79,7 +79,7 @@ pub fn recording() -> Vec<u8> {
     w.node(Node { parent: 3, word: native_word(0x4000, FLAG_EXACT), position: 0 });
     for batch in 0..6u8 {
         for n in 0..10 {
-            w.sample(Sample {
+            let sample = Sample {
                 thread: n % 3,
                 stack: n % 5,
                 time: 10 + u64::from(n),
@@ -87,8 +87,14 @@ pub fn recording() -> Vec<u8> {
                 stop: if n == 7 { StopReason::BadCfa.number() } else { StopReason::Complete.number() },
                 kind: 0,
                 flags: batch,
-            });
+            };
+            // Of the first thread, one is of an allocation, which the next batch frees.
+            match n {
+                9 => w.allocation(sample, u64::from(batch) + 1, 1 << (batch * 8)),
+                _ => w.sample(sample),
+            }
         }
+        w.free(Free { process: 0, id: batch.into(), time: 19 });
         w.lost(1, 2, 3);
         w.note("a note");
         w.flush();
