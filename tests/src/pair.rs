@@ -56,10 +56,17 @@ pub fn both(name: &str, options: &[&str], configure: impl Fn(&mut Command), prog
     let mode = std::env::var("UU_MODE").ok();
     let mode = match mode.as_deref() {
         Some("kernel") => vec!["--kernel", "-r", "4999"],
+        Some("alloc") => vec!["--mode", "alloc", "--every-bytes", "1K"],
         Some(mode) => vec!["--mode", mode],
         None => Vec::new(),
     };
-    let options: Vec<&str> = options.iter().copied().chain(mode).collect();
+    let mut options: Vec<&str> = options.iter().copied().chain(mode).collect();
+    // Allocations have no rate in Hz.
+    if options.contains(&"alloc") {
+        if let Some(rate) = options.iter().position(|option| *option == "-r") {
+            options.drain(rate..options.len().min(rate + 2));
+        }
+    }
     let recording = uu::record(&second, &options, configure, &words);
     let recorded = left(&second, &recording.outcome);
     Pair { plain, recorded, recording }
