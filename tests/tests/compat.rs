@@ -187,6 +187,17 @@ fn gperftools_heap_profiles_have_the_same_stacks() {
     }
 }
 
+/// jemalloc's profiler takes a stack while the allocator is set up, before anything may be opened.
+#[test]
+fn jemalloc_takes_stacks_from_its_set_up_on() {
+    let scratch = paths::scratch("compat-jemalloc");
+    let program = allocates(&scratch);
+    let preload = format!("{}:libjemalloc.so.2", object().display());
+    let options = format!("prof:true,prof_final:true,prof_prefix:{}", scratch.join("heap").display());
+    under(&scratch, &preload, Command::new(&program).arg("1").env("MALLOC_CONF", options));
+    bound(&scratch, "libjemalloc.so.2", "_Unwind_Backtrace");
+}
+
 /// gperftools' CPU profiler, which takes stacks in a signal handler.
 #[test]
 fn gperftools_cpu_profiles_lead_to_main() {

@@ -19,18 +19,16 @@ static START: extern "C" fn() = start;
 
 #[cfg_attr(test, allow(dead_code, reason = "tests of this crate preload nothing"))]
 extern "C" fn start() {
-    let _ = library();
+    let _ = look();
 }
 
-/// The library; `None`: it cannot be had, and calls go on to the next definition. The first call, before this object's
-/// constructor, is not for handlers.
+/// The library; `None`: it cannot be had, or this object's constructor has not run, and calls go on to the next
+/// definition. It is opened there only: an allocator that takes a stack while it is set up (jemalloc's profiler) would
+/// be called by the loader.
 #[inline]
 pub fn library() -> Option<&'static Library> {
     // SAFETY: a table in an object that is never unloaded.
-    match unsafe { LIBRARY.load(Ordering::Acquire).as_ref() } {
-        Some(library) => Some(library),
-        None => look(),
-    }
+    unsafe { LIBRARY.load(Ordering::Acquire).as_ref() }
 }
 
 #[cold]

@@ -78,7 +78,15 @@ entry_with_caller! {
 /// # Safety
 /// As `_Unwind_Backtrace`; `caller` must be the entry's registers.
 unsafe extern "C" fn traced(trace: Trace, argument: *mut c_void, caller: *const Caller) -> c_int {
-    let Some(library) = library() else { return FATAL_PHASE1_ERROR };
+    let Some(library) = library() else {
+        let Some(next) = BACKTRACE.get() else { return FATAL_PHASE1_ERROR };
+        // SAFETY: the same function of another unwinder, with the caller's arguments.
+        return unsafe {
+            core::mem::transmute::<*mut c_void, unsafe extern "C" fn(Trace, *mut c_void) -> c_int>(next)(
+                trace, argument,
+            )
+        };
+    };
     // SAFETY: the entry's registers.
     let mut part = Part::new(&unsafe { &*caller }.regs(), 0);
     if part.begin(library).is_err() {
