@@ -17,9 +17,11 @@ mod walks {
     /// # Safety
     /// Never called.
     #[no_mangle]
-    pub unsafe extern "C" fn uu_check_handler(origin: uunwind_preload::check::Origin, ucontext: *mut u8) {
+    pub unsafe extern "C" fn uu_check_handler(origin: *const u8, ucontext: *mut u8) {
         // SAFETY: passed on.
-        unsafe { uunwind_preload::check::on_own_sample(origin, ucontext) }
+        unsafe {
+            uunwind_preload::check::on_own_sample(origin.cast::<uunwind_preload::check::Origin>().read(), ucontext)
+        }
     }
 
     /// The library's half.

@@ -162,7 +162,7 @@ pub fn build(sources: &[Source<'_>], text: &[(u64, u64)], image: Option<&Image>,
         }
     }
     if let Some(image) = image {
-        used |= builder.from_code(image);
+        used |= builder.add_undescribed(image);
     }
     builder.finish(key, used)
 }
@@ -332,7 +332,7 @@ impl Builder {
     }
 
     /// Adds the functions that no section describes. Returns what the table is made of then.
-    fn from_code(&mut self, image: &Image) -> u8 {
+    fn add_undescribed(&mut self, image: &Image) -> u8 {
         let described: Vec<Span> = self.functions.iter().map(|f| Span::new(f.start, f.end())).collect();
         let found = undescribed::of(image, &described, &mut self.rules);
         let used = if found.is_empty() { 0 } else { FROM_CODE };

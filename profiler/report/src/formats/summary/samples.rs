@@ -133,7 +133,7 @@ fn with_frame_pointers(recording: &Recording) -> Vec<bool> {
 }
 
 /// How many of these samples' walks went on somewhere by a rule made from the machine code.
-fn with_rules_from_code<'r>(recording: &Recording, samples: &mut dyn Iterator<Item = &'r Sample>) -> usize {
+fn with_rules_from_code(recording: &Recording, samples: &mut dyn Iterator<Item = &Sample>) -> usize {
     let Some(symbols) = recording.symbols.as_ref().filter(|symbols| !symbols.by_code.is_empty()) else { return 0 };
     let by_code: HashSet<(u32, u64)> = symbols.by_code.iter().copied().collect();
     let mut map = ObjectMap::new(recording);
