@@ -2,7 +2,7 @@
 
 use crate::regs::Regs;
 
-/// The callee-saved registers at the call, as [`store_caller`] pushes them.
+/// The callee-saved registers at the call, as `store_caller` pushes them.
 #[repr(C)]
 pub struct Caller {
     /// The return address.
@@ -60,7 +60,7 @@ macro_rules! store_caller {
     };
 }
 
-/// Undoes [`store_caller`]; the callee-saved registers are the caller's again, as after any call.
+/// Undoes `store_caller`; the callee-saved registers are the caller's again, as after any call.
 #[macro_export]
 macro_rules! drop_caller {
     () => {
@@ -96,7 +96,7 @@ macro_rules! call {
     };
 }
 
-/// Goes to [`jump_elsewhere`] if the word `{elsewhere}` is not null.
+/// Goes to `jump_elsewhere` if the word `{elsewhere}` is not null.
 #[macro_export]
 macro_rules! unless_elsewhere {
     () => {
