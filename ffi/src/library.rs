@@ -20,7 +20,7 @@ use uunwind_core::regs::Regs;
 use uunwind_core::slots::{Refused, Slot};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
-use uunwind_core::walk::{walk, Exchange, Setting, EMBEDDER};
+use uunwind_core::walk::{walk_part, Exchange, Setting, EMBEDDER};
 use uunwind_live::env::{Calls, Live};
 use uunwind_live::runtime_locks::Sampled;
 use uunwind_live::state::{DUE, OBJECTS, PLUGINS, REGISTRY, SLOTS, TSD_OFFSET};
@@ -165,6 +165,7 @@ struct Room<'w> {
     reader: MaybeUninit<Reader<'w>>,
     setting: MaybeUninit<Setting>,
     exchange: MaybeUninit<Exchange>,
+    cursor: MaybeUninit<Cursor>,
 }
 
 unsafe extern "C" fn walk_request(work: *mut c_void) {
@@ -188,14 +189,16 @@ unsafe extern "C" fn walk_request(work: *mut c_void) {
     let (env, reader, setting) =
         unsafe { (room.env.assume_init_mut(), room.reader.assume_init_mut(), room.setting.assume_init_ref()) };
     // SAFETY: the sampler passes the kernel's ucontext.
-    let cursor = Cursor { regs: unsafe { Regs::from_ucontext(request.ucontext) }, exact: true };
+    let regs = unsafe { Regs::from_ucontext(request.ucontext) };
+    let cursor = room.cursor.write(Cursor { regs, exact: true });
     if request.flags & WANT_CODE != 0 {
         request.code = reader.word(cursor.regs.pc.wrapping_sub(8)).unwrap_or(0);
     }
     // SAFETY: the sampler passes a buffer of `capacity` words that nothing else uses now.
     let frames = unsafe { core::slice::from_raw_parts_mut(request.frames, request.capacity) };
     // SAFETY: scratch is null or SCRATCH bytes.
-    let outcome = unsafe { walk(cursor, env, reader, frames, setting) };
+    // Not by `walk`: its cursor would lie on the handler's stack.
+    let outcome = unsafe { walk_part(cursor, env, reader, frames, setting) };
     request.words = outcome.words;
     (request.frames_emitted, request.reused) = (outcome.frames, outcome.reused);
     request.interpreted = env.interpreted;

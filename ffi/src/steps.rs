@@ -62,7 +62,7 @@ unsafe fn walk_on(state: &mut State, sp: u64, steps: &mut [Step], room: usize, w
     if state.flags & UNSURE != 0 {
         cursor.exact = !call_site::precedes(state.pc, &mut reader);
     }
-    let mut by_frame_pointer = state.flags & BY_FRAME_POINTER != 0;
+    let by_frame_pointer = state.flags & BY_FRAME_POINTER != 0;
     let mut words = [0u64; STEPS];
     let words = words.get_mut(..room).unwrap_or_default();
     let mut written = 0usize;
@@ -74,15 +74,15 @@ unsafe fn walk_on(state: &mut State, sp: u64, steps: &mut [Step], room: usize, w
     if watched {
         let mut env = Traced { live: &mut live, watcher: &mut seen };
         // SAFETY: no scratch, so no plugin is called; the progress is a word of this frame.
-        (outcome, by_frame_pointer) = unsafe { walk_part(&mut cursor, &mut env, &mut reader, words, &setting) };
+        outcome = unsafe { walk_part(&mut cursor, &mut env, &mut reader, words, &setting) };
     } else {
         let mut env = Traced { live: &mut live, watcher: &mut seen.stepped };
         // SAFETY: as above.
-        (outcome, by_frame_pointer) = unsafe { walk_part(&mut cursor, &mut env, &mut reader, words, &setting) };
+        outcome = unsafe { walk_part(&mut cursor, &mut env, &mut reader, words, &setting) };
     }
     live.leave();
     let exact = if cursor.exact { EXACT } else { 0 };
-    let by = if by_frame_pointer { BY_FRAME_POINTER } else { 0 };
+    let by = if outcome.by_frame_pointer { BY_FRAME_POINTER } else { 0 };
     *state = match seen.stepped.at {
         Some((at, words)) if words == outcome.words => State { flags: at.flags | by, ..at },
         _ => State::new(&cursor.regs, exact | by),

@@ -118,6 +118,8 @@ pub struct Outcome {
     pub frames: u32,
     /// Of these, those that were replayed: from the thread's last walk, or for a capture from its cached steps.
     pub reused: u32,
+    /// A frame pointer has led to the frame at which the walk has left its cursor.
+    pub by_frame_pointer: bool,
 }
 
 struct Walk<'w, 'm, E: Env> {
@@ -196,13 +198,12 @@ pub unsafe fn walk_with_steps<'m, E: Env>(
     setting: &Setting,
 ) -> Outcome {
     // SAFETY: passed on.
-    unsafe { walk_from(0, steps, (&mut cursor, &mut false), env, reader, frames, setting) }
+    unsafe { walk_from(0, steps, &mut cursor, env, reader, frames, setting) }
 }
 
 /// A walk of as many frames as there is room for. If that ends it ([`StopReason::BufferFull`]), the cursor is left at
 /// the frame that found none, with all registers that are known there; or at its caller, if the frame's claim has moved
 /// it.
-/// Returns, too, whether a frame pointer has led to that frame.
 ///
 /// # Safety
 /// As [`walk`].
@@ -212,11 +213,9 @@ pub unsafe fn walk_part<E: Env>(
     reader: &mut Reader<'_>,
     frames: &mut [u64],
     setting: &Setting,
-) -> (Outcome, bool) {
-    let mut by_frame_pointer = false;
+) -> Outcome {
     // SAFETY: passed on.
-    let outcome = unsafe { walk_from(0, None, (cursor, &mut by_frame_pointer), env, reader, frames, setting) };
-    (outcome, by_frame_pointer)
+    unsafe { walk_from(0, None, cursor, env, reader, frames, setting) }
 }
 
 /// The walk of the rest of a stack whose inner frames were unwound by short rules. `cursor`: its first frame. The
@@ -236,18 +235,17 @@ pub unsafe fn walk_rest<'m, E: Env>(
     let (count, logged) = (part.count, part.is_logged());
     let steps = Some(&mut part.steps).filter(|_| logged);
     // SAFETY: passed on.
-    unsafe { walk_from(count, steps, (&mut cursor, &mut false), env, reader, frames, setting) }
+    unsafe { walk_from(count, steps, &mut cursor, env, reader, frames, setting) }
 }
 
-/// Walks after `count` frames, whose words are written. `left`: the cursor, and whether a frame pointer has led to the
-/// frame at which the walk leaves it.
+/// Walks after `count` frames, whose words are written.
 ///
 /// # Safety
 /// As [`walk`].
 unsafe fn walk_from<'m, E: Env>(
     count: usize,
     steps: Option<&mut WalkSteps<'m>>,
-    left: (&mut Cursor, &mut bool),
+    cursor: &mut Cursor,
     env: &mut E,
     reader: &mut Reader<'m>,
     frames: &mut [u64],
@@ -289,8 +287,7 @@ unsafe fn walk_from<'m, E: Env>(
         walk.log = Some(unsafe { WalkLog::begin(last_walk, walk.reader, stamp) });
     }
     // SAFETY: passed on.
-    let stop = unsafe { walk.run(left.0, setting) };
-    *left.1 = walk.by_frame_pointer;
+    let stop = unsafe { walk.run(cursor, setting) };
     walk.finish(stop)
 }
 
@@ -298,21 +295,19 @@ impl<E: Env> Walk<'_, '_, E> {
     /// # Safety
     /// As [`walk`].
     unsafe fn run(&mut self, cursor: &mut Cursor, setting: &Setting) -> StopReason {
-        let mut by_frame_pointer = setting.by_frame_pointer;
         loop {
-            self.by_frame_pointer = by_frame_pointer;
-            if !cursor.exact && !by_frame_pointer {
+            if !cursor.exact && !self.by_frame_pointer {
                 if let Err(full) = self.run_plain(cursor) {
                     return full;
                 }
-            } else if self.is_known(cursor.regs.pc, cursor.regs.sp(), cursor.exact, by_frame_pointer) {
+            } else if self.is_known(cursor.regs.pc, cursor.regs.sp(), cursor.exact, self.by_frame_pointer) {
                 let fp = cursor.regs.get(FP);
                 if self.same_from_here(|_| fp) {
                     return SAME_AS_LAST;
                 }
             }
             let mut flags = if cursor.exact { FLAG_EXACT } else { 0 };
-            if by_frame_pointer {
+            if self.by_frame_pointer {
                 flags |= FLAG_BY_FRAME_POINTER;
             }
             if let Some(log) = &mut self.log {
@@ -358,14 +353,14 @@ impl<E: Env> Walk<'_, '_, E> {
                     if let Err(full) = self.push_machine(pc, flags, window) {
                         return full;
                     }
-                    by_frame_pointer = false;
+                    self.by_frame_pointer = false;
                     match next {
                         Next::Ended(reason) => return reason,
                         _ => continue,
                     }
                 }
             }
-            if by_frame_pointer && rule.failed_for(StopReason::NoOwner) {
+            if self.by_frame_pointer && rule.failed_for(StopReason::NoOwner) {
                 // Neither this address nor the frame pointers that led to it are confirmed by any data.
                 return StopReason::NoOwner;
             }
@@ -380,11 +375,11 @@ impl<E: Env> Walk<'_, '_, E> {
             if let Err(full) = self.push_machine(cursor.regs.pc, flags, window) {
                 return full;
             }
-            let found_by_it = by_frame_pointer;
+            let found_by_it = self.by_frame_pointer;
             let by_data = rule.kind() == RuleKind::Offset && rule.flags() & BY_FRAME_POINTER == 0;
             self.called_interrupted = cursor.exact && by_data;
             let (pc, exact) = (cursor.regs.pc, cursor.exact);
-            by_frame_pointer = rule.flags() & BY_FRAME_POINTER != 0;
+            self.by_frame_pointer = rule.flags() & BY_FRAME_POINTER != 0;
             if rule.flags() & DOUBTFUL != 0 {
                 self.doubt();
             }
@@ -394,7 +389,7 @@ impl<E: Env> Walk<'_, '_, E> {
             }
             let stop = match stepped {
                 Ok(())
-                    if by_frame_pointer
+                    if self.by_frame_pointer
                         && rule.cfa_parts().0 == FP
                         && evidence::called_another(self.env, (pc, exact), cursor, self.reader) =>
                 {
@@ -404,7 +399,7 @@ impl<E: Env> Walk<'_, '_, E> {
                 Err(StopReason::StackInTransit) if self.go_on_in_delivery(cursor) => continue,
                 Err(reason) => reason,
             };
-            let by = (found_by_it, by_frame_pointer);
+            let by = (found_by_it, self.by_frame_pointer);
             return self.end(stop, (pc, exact), by, cursor, setting);
         }
     }

@@ -85,7 +85,8 @@ impl<E: Env> Walk<'_, '_, E> {
     #[inline(never)]
     pub(super) fn finish(&mut self, stop: StopReason) -> Outcome {
         let (words, frames, reused) = (self.words, self.count, self.followed);
-        let mut outcome = Outcome { stop, words, desync: self.desync, frames, reused };
+        let mut outcome =
+            Outcome { stop, words, desync: self.desync, frames, reused, by_frame_pointer: self.by_frame_pointer };
         if self.deep.is_deep() {
             self.finish_deep();
             outcome.words = self.words;

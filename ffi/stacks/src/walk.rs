@@ -13,7 +13,7 @@ use uunwind_core::recovery::{self, Call};
 use uunwind_core::slots::{Slot, Stake};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
-use uunwind_core::walk::{walk, Outcome, Setting};
+use uunwind_core::walk::{walk_part, Outcome, Setting};
 use uunwind_live::env::{Calls, Live};
 use uunwind_live::own_stack;
 use uunwind_live::state::{DUE, OBJECTS, SLOTS, TSD_OFFSET};
@@ -190,9 +190,9 @@ unsafe extern "C" fn protected(work: *mut c_void) {
         memory.cfas.begin();
         let mut traced = Traced { live: work.env, watcher: &mut memory.cfas };
         // SAFETY: the memory is this walk's; `progress` lives in the work.
-        unsafe { walk(work.cursor, &mut traced, work.reader, frames, &setting) }
+        unsafe { walk_part(&mut work.cursor, &mut traced, work.reader, frames, &setting) }
     } else {
         // SAFETY: as above.
-        unsafe { walk(work.cursor, work.env, work.reader, frames, &setting) }
+        unsafe { walk_part(&mut work.cursor, work.env, work.reader, frames, &setting) }
     });
 }

@@ -62,19 +62,20 @@ const FAULT_HANDLER_STACK: u64 = 1024;
 /// Why a sample is taken, and how many ticks it stands for (`SampleRecord::weight`).
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub struct Origin {
+pub struct Origin<'a> {
     kind: SampleKind,
     weight: u32,
     by_event: bool,
-    allocation: Option<Allocation>,
+    /// By its place: on a handler's stack, each copy counts.
+    allocation: Option<&'a Allocation>,
 }
 
-impl Origin {
+impl Origin<'_> {
     /// The origin of a signal of a timer; `None`: no timer has sent it.
     ///
     /// # Safety
     /// `info` must be the kernel's.
-    pub unsafe fn of_timer(info: *const u8) -> Option<Origin> {
+    pub unsafe fn of_timer(info: *const u8) -> Option<Origin<'static>> {
         // SAFETY: the kernel passes a valid siginfo.
         let (code, overrun) = unsafe { (field::<i32>(info, SI_CODE), field::<i32>(info, SI_OVERRUN)) };
         let weight = (overrun.max(0) as u32).saturating_add(1);
@@ -87,7 +88,7 @@ impl Origin {
 ///
 /// # Safety
 /// `info` must be the kernel's.
-unsafe fn origin(process: &Process, info: *const u8) -> Option<Origin> {
+unsafe fn origin(process: &Process, info: *const u8) -> Option<Origin<'static>> {
     // SAFETY: the kernel passes a valid siginfo.
     let (code, value, sender) =
         unsafe { (field::<i32>(info, SI_CODE), field::<u64>(info, SI_VALUE), field::<u32>(info, SI_PID)) };
@@ -130,7 +131,7 @@ deliver::entry!(uu_sample_entry, on_sample);
 /// `ucontext` must be that of the running handler.
 // Into both of its callers: a frame of its own would lie on the stack of every sample.
 #[inline(always)]
-pub unsafe fn on_own_sample(origin: Origin, ucontext: *mut u8) {
+pub unsafe fn on_own_sample(origin: Origin<'_>, ucontext: *mut u8) {
     let (Some(process), Some(slot)) = (process::process(), slots::own()) else { return };
     if origin.by_event && slot.events.load(Ordering::Relaxed) == 0 {
         slot.events.store(1, Ordering::Relaxed);
@@ -233,7 +234,7 @@ pub unsafe fn on_allocation(allocation: Allocation, ucontext: *mut u8) -> bool {
         ending::end(process);
         return false;
     }
-    let origin = Origin { kind: SampleKind::Allocation, weight: 1, by_event: false, allocation: Some(allocation) };
+    let origin = Origin { kind: SampleKind::Allocation, weight: 1, by_event: false, allocation: Some(&allocation) };
     // SAFETY: as in the handler of this thread, not nested.
     let written = unsafe { take(process, slot, origin, room, ucontext) };
     slot.busy.store(0, Ordering::SeqCst);
@@ -250,7 +251,13 @@ pub unsafe fn on_allocation(allocation: Allocation, ucontext: *mut u8) -> bool {
 ///
 /// # Safety
 /// As [`on_own_sample`], on a slot that the caller has marked busy.
-unsafe fn take(process: &'static Process, slot: &'static Slot, origin: Origin, room: u64, ucontext: *const u8) -> bool {
+unsafe fn take(
+    process: &'static Process,
+    slot: &'static Slot,
+    origin: Origin<'_>,
+    room: u64,
+    ucontext: *const u8,
+) -> bool {
     let Origin { kind, weight, by_event, allocation } = origin;
     let is_tick = matches!(kind, SampleKind::Timer);
     let period = process.setting.period();

@@ -23,11 +23,11 @@ use uunwind_ring::samples::Sample;
 use uunwind_ring::FLAG_COPIES_BESIDE;
 
 /// A sample whose walk is over.
-pub struct Taken {
+pub struct Taken<'a> {
     /// Why it was taken.
     pub kind: SampleKind,
     /// Of what allocation it is, if it is of one.
-    pub allocation: Option<Allocation>,
+    pub allocation: Option<&'a Allocation>,
     /// When: ns of CLOCK_MONOTONIC.
     pub time: u64,
     /// Periods that it stands for.
@@ -61,7 +61,7 @@ pub struct Taken {
 pub unsafe fn write_sample(
     process: &'static Process,
     slot: &'static Slot,
-    taken: &Taken,
+    taken: &Taken<'_>,
     buffers: &Buffers,
     request: &mut Request,
 ) -> bool {

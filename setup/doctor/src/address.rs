@@ -106,7 +106,8 @@ pub fn consult(binary: &Binary, address: u64) -> Result<AddressReport, Refusal> 
     let before = address.wrapping_sub(1);
     let call = call_site::precedes(address, &mut reader) && view.text_name(before) != NO_SECTION;
     let pieces = [eh_frame::read(&view).pieces, sframe::read(&view).pieces];
-    let fills = padding::of(&view, &[&pieces[0], &pieces[1]]);
+    let by_code = places.table.as_ref().map(padding::by_code).unwrap_or_default();
+    let fills = padding::of(&view, &[&pieces[0], &pieces[1]], &by_code);
     let in_table = places.table.and_then(|table| table.function(address));
     Ok(AddressReport {
         address,

@@ -131,7 +131,8 @@ pub fn diagnose(binary: &Binary) -> Result<Diagnosis, Refusal> {
     let too_many = table.is_none() && starts.len() > MOST_LOOKUPS as usize;
     let mut chosen = memory.choose(&view, table.as_ref(), if too_many { &at_functions } else { &starts });
     let mut without_table = memory.choose(&view, None, &at_functions);
-    let filled = padding::of(&view, &[eh, debug, quick]);
+    let by_code = table.as_ref().map(padding::by_code).unwrap_or_default();
+    let filled = padding::of(&view, &[eh, debug, quick], &by_code);
     padding::mark(&mut chosen, &filled);
     padding::mark(&mut without_table, &filled);
 

@@ -9,11 +9,13 @@ use super::chosen::{Choice, Range};
 use super::unwind_row::Piece;
 use object::{Object, ObjectSymbol, SymbolKind};
 use uunwind_core::span::Span;
+use uunwind_tables::Table;
 
-/// The padding of a file, by address, without overlaps.
-pub fn of(view: &View<'_>, sources: &[&[Piece]]) -> Vec<Span> {
+/// The padding of a file, by address, without overlaps. `by_code`: what the rule table has from the machine code.
+pub fn of(view: &View<'_>, sources: &[&[Piece]], by_code: &[Span]) -> Vec<Span> {
     let mut taken: Vec<Span> =
         sources.iter().flat_map(|pieces| pieces.iter()).map(|piece| Span::new(piece.start, piece.end)).collect();
+    taken.extend(by_code);
     taken.extend(symbols(view));
     let mut all = gaps(&view.text, taken);
     all.retain(|gap| {
@@ -41,6 +43,13 @@ pub fn mark(ranges: &mut Vec<Range>, padding: &[Span]) {
         marked.extend((at < range.end).then_some(Range { start: at, ..*range }));
     }
     *ranges = marked;
+}
+
+/// What a rule table has rules for from the machine code.
+pub fn by_code(table: &Table<'_>) -> Vec<Span> {
+    let starts: Vec<u64> = table.rows().map(|(at, ..)| at).collect();
+    let spans = starts.iter().zip(starts.iter().skip(1)).map(|(start, end)| Span::new(*start, *end));
+    spans.filter(|span| table.is_by_code(span.start)).collect()
 }
 
 /// What symbols cover. One without a size reaches to the next, since nothing says where it ends.

@@ -68,6 +68,8 @@ struct Builder {
     special: Vec<Special>,
     memo: Vec<Option<(Row, u32)>>,
     budget: Budget,
+    /// Some rows are Go's.
+    has_go: bool,
 }
 
 /// The `.debug_frame` that describes a function, if one does, and its object.
@@ -228,6 +230,7 @@ impl Builder {
                 continue;
             }
             let by_go = source.debug && Go::wrote(cie);
+            self.has_go |= by_go;
             let go = by_go.then_some(image).flatten().map(|image| &*go.get_or_insert_with(|| Go::new(image)));
             let Some(go) = go else {
                 self.function(&entry, *start, None, debug, &mut input);
@@ -331,8 +334,12 @@ impl Builder {
         self.functions.push(Function { start: entry.start, len, rows: (first as u32, self.rows.len() as u32) });
     }
 
-    /// Adds the functions that no section describes. Returns what the table is made of then.
+    /// Adds the functions that no section describes, but in Go's programs, whose functions do not preserve the
+    /// registers that C's do. Returns what the table is made of then.
     fn add_undescribed(&mut self, image: &Image) -> u8 {
+        if self.has_go {
+            return 0;
+        }
         let described: Vec<Span> = self.functions.iter().map(|f| Span::new(f.start, f.end())).collect();
         let found = undescribed::of(image, &described, &mut self.rules);
         let used = if found.is_empty() { 0 } else { FROM_CODE };

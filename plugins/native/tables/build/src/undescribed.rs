@@ -14,6 +14,8 @@ const STEPS: u64 = 100_000;
 const STEPS_PER_BYTE: u64 = 10;
 /// Never more than this: two seconds' work.
 const MOST_STEPS: u64 = 20_000_000;
+/// Sections that Go's linker makes. Go's functions leave no register as it was but the frame pointer.
+const OF_GO: [&[u8]; 3] = [b".go.buildinfo", b".gopclntab", b".note.go.buildid"];
 /// No file is read that has more bytes.
 const LARGEST: u64 = 512 << 20;
 
@@ -28,6 +30,9 @@ pub struct Undescribed {
 
 /// The functions of a file outside of these spans, as far as their code is understood.
 pub fn of(image: &Image, described: &[Span], rules: &mut RuleSet) -> Vec<Undescribed> {
+    if OF_GO.iter().any(|name| image.section(name).is_some()) {
+        return Vec::new();
+    }
     let Some(bytes) = (image.len() <= LARGEST).then(|| image.read_file(0, image.len())).flatten() else {
         return Vec::new();
     };
