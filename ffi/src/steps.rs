@@ -70,16 +70,15 @@ unsafe fn walk_on(state: &mut State, sp: u64, steps: &mut [Step], room: usize, w
     let setting = Setting { thread_pointer: syscall::thread_pointer(), by_frame_pointer, progress, ..Setting::EMPTY };
     steps.fill(Step::NONE);
     let mut seen = Seen { steps, count: 0, stepped: Stepped { written: progress, at: None } };
-    let outcome;
-    if watched {
+    let outcome = if watched {
         let mut env = Traced { live: &mut live, watcher: &mut seen };
         // SAFETY: no scratch, so no plugin is called; the progress is a word of this frame.
-        outcome = unsafe { walk_part(&mut cursor, &mut env, &mut reader, words, &setting) };
+        unsafe { walk_part(&mut cursor, &mut env, &mut reader, words, &setting) }
     } else {
         let mut env = Traced { live: &mut live, watcher: &mut seen.stepped };
         // SAFETY: as above.
-        outcome = unsafe { walk_part(&mut cursor, &mut env, &mut reader, words, &setting) };
-    }
+        unsafe { walk_part(&mut cursor, &mut env, &mut reader, words, &setting) }
+    };
     live.leave();
     let exact = if cursor.exact { EXACT } else { 0 };
     let by = if outcome.by_frame_pointer { BY_FRAME_POINTER } else { 0 };
