@@ -122,8 +122,10 @@ fn samples_replays_and_copies_have_all_callers_or_say_so() {
 #[test]
 fn from_outside_the_same_rules_hold() {
     let (scratch, program) = program("dumped");
-    for (case, chain) in [("bare", &BARE[..]), ("register", &REGISTER)] {
-        let mut running = Running::start(Command::new(&program).args(["spin", "text", case, "100000000"]));
+    // What the program has in its file is understood by its instructions. Code that was copied is not.
+    let cases = [("text", "bare", &BARE[..]), ("text", "register", &REGISTER), ("jit", "register", &[])];
+    for (place, case, chain) in cases {
+        let mut running = Running::start(Command::new(&program).args(["spin", place, case, "100000000"]));
         assert_eq!(running.line(), "ready");
         let (mut whole, mut doubtful) = (0, 0);
         for _ in 0..6 {
@@ -133,13 +135,13 @@ fn from_outside_the_same_rules_hold() {
             let thread = &threads(&dump)[0];
             let names = functions(thread);
             let inner = names.iter().position(|name| *name == "enter").unwrap_or_default();
-            if thread["complete"] == true {
+            if thread["complete"] == true && place == "text" {
                 assert!(chain.ends_with(&names[..inner]) || inner == 0, "{thread:#}");
                 whole += 1;
             }
             doubtful += i32::from(thread["stop_reason"] == StopReason::Doubtful.text());
         }
-        let expected = if case == "bare" { whole } else { doubtful };
-        assert!(expected >= 4, "{case}: {whole} whole, {doubtful} doubtful");
+        let expected = if place == "text" { whole } else { doubtful };
+        assert!(expected >= 4, "{place}, {case}: {whole} whole, {doubtful} doubtful");
     }
 }
