@@ -20,23 +20,9 @@ pub fn read(binary: &Binary, described: &[Piece]) -> Vec<Piece> {
     let spans: Vec<Span> = described.iter().map(|piece| Span::new(piece.start, piece.end)).collect();
     let steps = STEPS.saturating_add(STEPS_PER_BYTE.saturating_mul(binary.bytes.len() as u64)).min(MOST_STEPS);
     let found = analyse(&Code::of_file(&binary.bytes, &spans), Budget { steps });
-    let entries: Vec<u64> = found.functions.iter().filter(|f| f.fault.is_none()).map(|f| f.entry).collect();
-    let mut pieces = Vec::new();
-    for row in found.rows() {
-        let Some(rule) = row.rule else { continue };
-        let function = entries.partition_point(|entry| *entry <= row.span.start).checked_sub(1);
-        let function = function.and_then(|index| entries.get(index)).copied().unwrap_or(row.span.start);
-        let Span { start, end } = row.span;
-        // A row may go on where another function begins.
-        let inside = entries.iter().skip(entries.partition_point(|entry| *entry <= start));
-        let mut from = (start, function);
-        for entry in inside.take_while(|entry| **entry < end) {
-            pieces.push(Piece { start: from.0, end: *entry, function: from.1, signal: false, rule: words(&rule) });
-            from = (*entry, *entry);
-        }
-        pieces.push(Piece { start: from.0, end, function: from.1, signal: false, rule: words(&rule) });
-    }
-    pieces
+    let piece =
+        |(function, Span { start, end }, rule)| Piece { start, end, function, signal: false, rule: words(&rule) };
+    found.rows_of_functions().into_iter().map(piece).collect()
 }
 
 /// A rule in SFrame's terms.

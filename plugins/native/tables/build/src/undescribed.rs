@@ -1,10 +1,10 @@
 //! Functions that nothing describes: rows from their machine code, put into the gaps of a table.
 
 use super::rule_set::RuleSet;
-use object::elf::PT_LOAD;
+use object::elf::{PT_GNU_SFRAME, PT_LOAD};
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::span::Span;
-use uunwind_elf::Image;
+use uunwind_elf::{Image, Segment};
 use uunwind_from_code::{analyse, Budget, Code, Found};
 use uunwind_sframe::Section;
 
@@ -18,9 +18,6 @@ const MOST_STEPS: u64 = 20_000_000;
 const OF_GO: [&[u8]; 3] = [b".go.buildinfo", b".gopclntab", b".note.go.buildid"];
 /// No file is read that has more bytes.
 const LARGEST: u64 = 512 << 20;
-
-/// The segment that holds SFrame (binutils: include/elf/common.h).
-const PT_GNU_SFRAME: u32 = 0x6474_e554;
 
 /// A function's rows: its addresses, and where each of its rules begins, in bytes from its start, with its number.
 pub struct Undescribed {
@@ -43,44 +40,36 @@ pub fn of(image: &Image, described: &[Span], rules: &mut RuleSet) -> Vec<Undescr
     }
     let steps = STEPS.saturating_add(STEPS_PER_BYTE.saturating_mul(size)).min(MOST_STEPS);
     let mut found = functions(&analyse(&code, Budget { steps }), rules);
-    leave_to_sframe(image, &mut found);
+    leave_to_sframe(image, &bytes, &mut found);
     found
 }
 
 /// Walks read SFrame in place, after the table: what it describes is not put there.
-fn leave_to_sframe(image: &Image, functions: &mut Vec<Undescribed>) {
+fn leave_to_sframe(image: &Image, file: &[u8], functions: &mut Vec<Undescribed>) {
     let Some(segment) = image.segment(PT_GNU_SFRAME) else { return };
+    let region = |load: &Segment| {
+        let from = file.get(usize::try_from(load.offset).ok()?..)?;
+        Some(Region { address: load.address, bytes: from.get(..usize::try_from(load.file_size).ok()?)? })
+    };
     let loads = image.segments().iter().filter(|segment| segment.kind == PT_LOAD);
-    let bytes: Vec<(u64, Vec<u8>)> =
-        loads.filter_map(|load| Some((load.address, image.read_file(load.offset, load.file_size)?))).collect();
-    let regions: Vec<Region<'_>> = bytes.iter().map(|(address, bytes)| Region { address: *address, bytes }).collect();
+    let regions: Vec<Region<'_>> = loads.filter_map(region).collect();
     let mut reader = Reader::recorded(&regions);
-    let end = bytes.iter().map(|(address, bytes)| address.saturating_add(bytes.len() as u64)).max().unwrap_or(0);
+    let end = regions.iter().map(|part| part.address.saturating_add(part.bytes.len() as u64)).max().unwrap_or(0);
     let section = Section::new(Span::sized(segment.address, segment.file_size), Span::new(0, end));
     functions.retain(|function| uunwind_sframe::find(&section, function.span.start, &mut reader).is_err());
 }
 
 /// The rows of each function, without gaps.
 fn functions(found: &Found, rules: &mut RuleSet) -> Vec<Undescribed> {
-    let entries: Vec<u64> = found.functions.iter().filter(|f| f.fault.is_none()).map(|f| f.entry).collect();
     let mut functions: Vec<Undescribed> = Vec::new();
-    for row in found.rows() {
-        let Some(rule) = row.rule else { continue };
+    for (function, span, rule) in found.rows_of_functions() {
         let number = rules.number_by_code(&rule);
-        // A row may go on where another function begins.
-        let later = entries.partition_point(|entry| *entry <= row.span.start);
-        let inside = entries.get(later..).unwrap_or(&[]).iter().copied().take_while(|entry| *entry < row.span.end);
-        let mut start = row.span.start;
-        for end in inside.chain([row.span.end]) {
-            let goes_on = entries.binary_search(&start).is_err();
-            match functions.last_mut().filter(|last| goes_on && last.span.end == start) {
-                Some(last) => {
-                    last.rows.push(((start - last.span.start) as u32, number));
-                    last.span.end = end;
-                }
-                None => functions.push(Undescribed { span: Span::new(start, end), rows: vec![(0, number)] }),
+        match functions.last_mut().filter(|last| function != span.start && last.span.end == span.start) {
+            Some(last) => {
+                last.rows.push(((span.start - last.span.start) as u32, number));
+                last.span.end = span.end;
             }
-            start = end;
+            None => functions.push(Undescribed { span, rows: vec![(0, number)] }),
         }
     }
     functions

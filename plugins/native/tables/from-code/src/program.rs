@@ -86,6 +86,27 @@ impl Found {
         rows
     }
 
+    /// The known rows, cut where a function begins: the function that each belongs to (file address), its addresses and
+    /// its rule.
+    pub fn rows_of_functions(&self) -> Vec<(u64, Span, Rule)> {
+        let entries: Vec<u64> = self.functions.iter().filter(|f| f.fault.is_none()).map(|f| f.entry).collect();
+        let mut all = Vec::new();
+        for row in self.rows() {
+            let Some(rule) = row.rule else { continue };
+            let later = entries.partition_point(|entry| *entry <= row.span.start);
+            let own = later.checked_sub(1).and_then(|index| entries.get(index)).copied();
+            let mut function = own.unwrap_or(row.span.start);
+            let mut start = row.span.start;
+            // A row may go on where another function begins.
+            let inside = entries.get(later..).unwrap_or(&[]).iter().copied().take_while(|entry| *entry < row.span.end);
+            for end in inside.chain([row.span.end]) {
+                all.push((function, Span::new(start, end), rule));
+                (function, start) = (end, end);
+            }
+        }
+        all
+    }
+
     /// The facts of a claim.
     pub fn facts_of(&self, claim: &Claim) -> Option<&State> {
         self.facts.get(claim.facts? as usize)
