@@ -8,7 +8,7 @@ const LONGEST: usize = 256;
 /// Who asks, if the store wants to know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Credentials {
-    /// Nobody.
+    /// Nobody: requests carry no credentials.
     #[default]
     None,
     /// A user and a password ([RFC 7617](https://www.rfc-editor.org/rfc/rfc7617)).

@@ -54,7 +54,7 @@ pub enum Held {
     Peak,
     /// Those that were not freed before the end.
     End,
-    /// All.
+    /// All that were made, whether freed or not.
     Total,
 }
 
@@ -63,7 +63,7 @@ pub enum Held {
 pub struct Amount {
     /// Number of allocations.
     pub count: f64,
-    /// Bytes.
+    /// Their bytes, as estimated from the samples.
     pub bytes: f64,
 }
 

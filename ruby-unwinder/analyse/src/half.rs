@@ -29,7 +29,7 @@ const GLUE: &[&str] = &[
     "ruby_run_node",
 ];
 
-/// CRuby.
+/// Ruby's half of the list of languages: CRuby, by the facts that its file gives.
 pub struct Ruby;
 
 impl Half for Ruby {
