@@ -199,6 +199,9 @@ fn as_text(pid: u32, dump: &Dump, native_frames: NativeFrames) -> String {
     };
     for circle in circles(dump) {
         let _ = writeln!(out, "{}", deadlock(&circle));
+        holds_and_waits(&circle, dump).into_iter().for_each(|line| {
+            let _ = writeln!(out, "    {line}");
+        });
     }
     for shown in threads(dump, &profile, native_frames) {
         let thread = shown.thread;
@@ -316,6 +319,40 @@ fn deadlock(circle: &[u32]) -> String {
             format!("deadlock: threads wait for each other in a circle: {}", all.join(" -> "))
         }
         [] => String::new(),
+    }
+}
+
+/// For each thread of a circle, what it has and what it waits for: one that waits for itself has a line of its own.
+fn holds_and_waits(circle: &[u32], dump: &Dump) -> Vec<String> {
+    let of = |tid: u32| dump.threads.iter().find(|thread| thread.tid == tid);
+    let before = circle.iter().cycle().skip(circle.len().saturating_sub(1));
+    let lines = circle.iter().zip(before).filter_map(|(tid, before)| {
+        let thread = of(*tid)?;
+        let (waits, holds) = (thread.waits_for.as_ref()?, of(*before)?.waits_for.as_ref()?);
+        let name = if thread.name.is_empty() { String::new() } else { format!(" \"{}\"", printable(&thread.name)) };
+        let has = match holds.what {
+            What::End => format!("is to end for thread {before}"),
+            _ => format!("holds {}", the(holds)),
+        };
+        let waits = match (waits.what, waits.held) {
+            (What::End, Held::Thread(other)) => format!("the end of thread {other}"),
+            _ => the(waits),
+        };
+        Some(format!("thread {tid}{name} {has} and waits for {waits}"))
+    });
+    if circle.len() > 1 {
+        lines.collect()
+    } else {
+        Vec::new()
+    }
+}
+
+/// A lock, with its address.
+fn the(waits: &WaitsFor) -> String {
+    let (what, _) = what(waits);
+    match waits.address {
+        0 => format!("the {what}"),
+        address => format!("the {what} {address:#x}"),
     }
 }
 

@@ -14,6 +14,7 @@ mod kernel_events;
 mod layout;
 mod offline;
 mod options;
+mod pause;
 mod program;
 mod record;
 mod refusal;

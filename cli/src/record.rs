@@ -54,6 +54,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     config.rate = arguments.rate;
     config.flags = arguments.flags;
     config.duration = arguments.duration;
+    config.start_paused = arguments.start_paused;
     config.every = arguments.every;
     let push = arguments.push.as_ref().map(|push| Push::begin(push, &arguments)).transpose()?;
     if let (Some(push), Some(asked)) = (&push, &arguments.push) {
@@ -174,6 +175,7 @@ pub fn prepare(command: &[OsString]) -> Result<(Config, Analysers), Failure> {
         rate: 0,
         flags: 0,
         duration: None,
+        start_paused: false,
         every: None,
         every_into: None,
         output: None,

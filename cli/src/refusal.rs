@@ -70,6 +70,7 @@ fn missing(command: &str, argument: &str) -> &'static str {
         ("uu record" | "uu run", _) => "no program given",
         ("uu report" | "uu view", _) => "no recording given",
         ("uu snapshot", _) => "no process given: it takes that of the uu that records",
+        ("uu pause" | "uu resume", _) => "no process given: it takes one that is being recorded",
         ("uu diff", _) => "two recordings are compared: BEFORE and AFTER",
         ("uu dump", _) => "no process (-p PID) or core file given",
         ("uu completions", _) => "no shell given: bash, zsh or fish",

@@ -46,7 +46,7 @@ pub struct Options {
     /// Show threads, too, that did nothing but wait in one place (recorded with uu record --mode wall)
     #[arg(short, long)]
     idle: bool,
-    /// Put each process, each thread or both above their stacks: process, thread, or process,thread
+    /// Put each process, each thread or their labels above the stacks: process, thread, label, or several with commas
     #[arg(long, value_name = "LIST")]
     by: Option<OsString>,
     /// Distinguish frames by line where they are merged by function otherwise
@@ -59,7 +59,7 @@ pub struct Options {
     /// Charge native code to the function of a language that called it, and leave its frames out
     #[arg(long)]
     charge: bool,
-    /// Show samples of a thread, process, module, function, state or time only (below); may be repeated
+    /// Show samples of a thread, process, label, module, function, state or time only (below); may be repeated
     #[arg(long, value_name = "CONDITION")]
     filter: Vec<OsString>,
     /// Show stacks only that have a function or file that matches
@@ -82,8 +82,8 @@ fn after_help() -> String {
 Formats:
 {}
 Conditions of --filter: function=REGEX, module=REGEX (a frame in an object with such a path), thread=NAME or id,
-process=COMMAND or pid, state=running or state=waiting (with --mode wall), time=FROM-TO in seconds since the recording
-began. All must hold.
+process=COMMAND or pid, label=KEY or label=KEY:REGEX (set by the program, uu_label_set() of uu.h), state=running or
+state=waiting (with --mode wall), time=FROM-TO in seconds since the recording began. All must hold.
 
 Exit code: 0, or 125 if the recording cannot be read or the result cannot be written. A truncated recording is reported
 as far as it goes, with a warning.",
@@ -179,7 +179,11 @@ fn view(
         match word.as_str() {
             "process" => groups.process = true,
             "thread" => groups.thread = true,
-            _ => return Err(Failure::new(format!("--by {word}: it takes process, thread, or process,thread"))),
+            "label" => groups.label = true,
+            _ => {
+                let text = format!("--by {word}: it takes process, thread or label, or several of these with commas");
+                return Err(Failure::new(text));
+            }
         }
     }
     let mut conditions = Vec::new();

@@ -237,6 +237,7 @@ fn record(wanted: &Wanted, say: &Sender<Said>, is_left: &Receiver<()>) -> Result
             with_children: false,
             rate: wanted.rate,
             duration: wanted.duration,
+            start_paused: false,
             every: None,
             flags: 0,
             output: Some(wanted.file.clone()),

@@ -134,7 +134,7 @@ fn wrong_options_are_explained() {
         (&["record", "--by=thread", "true"], "invalid option '--by'; it is an option of `uu report`"),
         (&["report", "--rate", "9", "x.uu"], "'--rate'; it is an option of `uu record`, `uu top`"),
         (&["record", "-i", "true"], "-i shows threads that only wait, which --mode wall samples"),
-        (&["report", "--by", "core", "x.uu"], "--by core: it takes process, thread, or process,thread"),
+        (&["report", "--by", "core", "x.uu"], "--by core: it takes process, thread or label, or several"),
         (&["report", "--filter", "time=3", "x.uu"], "--filter time=3: \"3\" is no time"),
         (&["report", "--focus", "(", "x.uu"], "--focus (: \"(\" is no regular expression"),
         (&["view"], "no recording given"),

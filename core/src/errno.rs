@@ -34,15 +34,21 @@ pub const ENOMEM: Errno = Errno(12);
 pub const EBUSY: Errno = Errno(16);
 /// There is one in this place already.
 pub const EEXIST: Errno = Errno(17);
+/// There is no room for one more.
+pub const ENOSPC: Errno = Errno(28);
 /// An argument has an invalid value.
 pub const EINVAL: Errno = Errno(22);
 /// The call came from inside a walk, or from a handler that interrupted a registry call of the same thread.
 pub const EDEADLK: Errno = Errno(35);
-/// A path is longer than the buffer for it.
+/// A path or a text is longer than the buffer for it.
 pub const ENAMETOOLONG: Errno = Errno(36);
 /// There is no such function.
 pub const ENOSYS: Errno = Errno(38);
 /// The library does not support this kind.
 pub const ENOTSUP: Errno = Errno(95);
+/// A text is not UTF-8.
+pub const EILSEQ: Errno = Errno(84);
+/// Nobody records the process or the thread.
+pub const ENOTCONN: Errno = Errno(107);
 /// Walks did not end in time.
 pub const ETIMEDOUT: Errno = Errno(110);

@@ -18,7 +18,7 @@ pub const LIBRARY_SYMBOL: &core::ffi::CStr = c"uu_private_library_0";
 
 /// Distinguishes builds: raised with every change of this file, and different where the structures that cross it are.
 pub const BUILD: u32 =
-    (13 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
+    (14 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
 
 /// What a walk with semantic frames asks of whoever keeps its names and facts: the sampler (`profiler/preload`) for
 /// samples, `ffi/stacks` for `uu_walk`. All are called inside handlers.
@@ -159,6 +159,15 @@ pub const NESTED: u32 = 1;
 /// [`Library::sample`]: no slot is free.
 pub const NO_SLOT: u32 = 2;
 
+/// What a program may ask of the sampler that records it. All are async-signal-safe, and return 0 or a negative errno.
+#[repr(C)]
+pub struct Recorder {
+    /// Pauses the recording of this process, or resumes it.
+    pub switch: extern "C" fn(paused: bool) -> i32,
+    /// Sets a label of the calling thread; a value that is null takes it away.
+    pub label: unsafe extern "C" fn(key: *const u8, key_len: usize, value: *const u8, value_len: usize) -> i32,
+}
+
 /// `libuunwind.so`'s functions.
 #[repr(C)]
 pub struct Library {
@@ -224,6 +233,8 @@ pub struct Library {
     /// The next frames of the calling thread's stack, or of one that does not run. Machine frames only, as those of a
     /// capture. Async-signal-safe.
     pub steps: unsafe extern "C" fn(request: *mut Steps),
+    /// From now on, the program's requests go to this sampler, which stays. Not for handlers.
+    pub set_recorder: extern "C" fn(recorder: &'static Recorder),
 }
 
 // SAFETY: a table of function pointers, and a pointer to atomics.

@@ -21,6 +21,7 @@
 #include "uu_stack.h" /* stacks */
 #include "uu_crash.h" /* crash reports */
 #include "uu_code.h"  /* windows, and interpreters that show their frames themselves */
+#include "uu_record.h" /* while `uu record` runs: pauses, and labels of threads */
 
 #ifdef __cplusplus
 extern "C" {

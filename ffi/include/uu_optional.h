@@ -130,6 +130,9 @@ UU_OPTIONAL_FUNCTION(uint32_t, 0, intern, (const char *function, const char *fil
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, publish_frames, (struct uu_frame_record *const *head), (head))
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, mark_interpreter, (const void *text, size_t len), (text, len))
 UU_OPTIONAL_FUNCTION(int, -ENOSYS, unmark_interpreter, (const void *text), (text))
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, record_start, (void), ())
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, record_stop, (void), ())
+UU_OPTIONAL_FUNCTION(int, -ENOSYS, label_set, (const char *key, const char *value), (key, value))
 UU_OPTIONAL_FUNCTION(int, -ENOENT, plugin_call, (const char *plugin, uint32_t what, void *argument, size_t size),
                      (plugin, what, argument, size))
 

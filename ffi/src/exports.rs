@@ -15,6 +15,7 @@ use crate::home::{settle, Home};
 use crate::init::dl_iterate_phdr;
 use crate::library::uu_private_library_0;
 use crate::plugin_call::uu_plugin_call;
+use crate::recording::{uu_label_set, uu_record_start, uu_record_stop};
 use crate::setup::{uu_setup, uu_setup_with};
 use crate::stack_id::{uu_stack_frames, uu_stack_id, uu_stack_ids_lost};
 use crate::symbolize::{uu_symbolize, uu_symbols_free};
@@ -73,6 +74,9 @@ pub static uu_private_home_1: Home = Home {
     trigger_cancel: uu_trigger_cancel,
     cookie_is_pending: uu_cookie_is_pending,
     triggers_lost: uu_triggers_lost,
+    record_start: uu_record_start,
+    record_stop: uu_record_stop,
+    label_set: uu_label_set,
 };
 
 /// Looks for a copy that was there first. In normal context, when this one is loaded.

@@ -58,6 +58,9 @@ pub struct Home {
     pub trigger_cancel: extern "C" fn() -> c_int,
     pub cookie_is_pending: extern "C" fn(u64) -> c_int,
     pub triggers_lost: extern "C" fn() -> u64,
+    pub record_start: extern "C" fn() -> c_int,
+    pub record_stop: extern "C" fn() -> c_int,
+    pub label_set: unsafe extern "C" fn(*const c_char, *const c_char) -> c_int,
 }
 
 static ELSEWHERE: AtomicPtr<Home> = AtomicPtr::new(core::ptr::null_mut());

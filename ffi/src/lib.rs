@@ -69,6 +69,7 @@ mod libc_calls;
 mod library;
 mod own_faults;
 mod plugin_call;
+mod recording;
 mod registered;
 mod setup;
 mod stack_id;

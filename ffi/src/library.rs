@@ -58,6 +58,7 @@ pub(crate) const TABLE: Library = Library {
     name_crashes: crate::crashes::name,
     capture_for: crate::capture::capture_for,
     steps: crate::steps::steps,
+    set_recorder: crate::recording::set_recorder,
     frames_registered: registered::add,
     frames_deregistered: registered::remove,
 };

@@ -4,7 +4,7 @@ use crate::paths;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Its parts, which it includes.
-pub const PARTS: &[&str] = &["uu_stack.h", "uu_crash.h", "uu_code.h", "uu_optional.h"];
+pub const PARTS: &[&str] = &["uu_stack.h", "uu_crash.h", "uu_code.h", "uu_record.h", "uu_optional.h"];
 
 /// Its text, with each part where it is included.
 pub fn text() -> String {

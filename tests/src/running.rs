@@ -53,6 +53,12 @@ impl Running {
         self.child.wait().expect("its end").code()
     }
 
+    /// Closes its standard input. Returns its exit code.
+    pub fn close(mut self) -> Option<i32> {
+        self.input = None;
+        self.child.wait().expect("its end").code()
+    }
+
     /// Sends it a signal, and waits for its end. True: it has written a core file.
     pub fn end_by(&mut self, signal: i32) -> bool {
         use std::os::unix::process::ExitStatusExt;

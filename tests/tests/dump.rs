@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_tests::dumps::{expect_names, functions, threads};
-use uunwind_tests::running::{all_sleep, Running};
+use uunwind_tests::running::{all_sleep, wait_for, Running};
 use uunwind_tests::{compile, held, interpreters, paths, process, registered, skips, uu};
 
 fn native(name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
@@ -354,6 +354,46 @@ fn the_holder_of_a_recursive_lock_of_python_is_named() {
         let out = process::run(command.arg(running.pid().to_string()), &scratch, uu::LIMIT).expect_code(0);
         assert!(out.stdout.contains("waits for a recursive lock that thread "), "{}", out.stdout);
         running.end();
+    }
+}
+
+/// Threads that wait for each other in a circle: of Python's locks, and of one of both worlds. That of two mutexes is
+/// in `the_thread_that_others_wait_for_is_named`.
+#[test]
+fn deadlocks_of_python_are_found() {
+    for python in interpreters::modern() {
+        for (what, second) in [("rlocks", "recursive lock"), ("mixed", "mutex")] {
+            let scratch = paths::scratch("dump-deadlock");
+            let mut command = Command::new(&python.path);
+            let mut running = Running::start(command.arg(paths::source("python/deadlocked.py")).arg(what));
+            let said = running.line();
+            let mut said: Vec<u64> = said.split(' ').map(|id| id.parse().expect("an id")).collect();
+            let mut shown = Value::Null;
+            // They may still be on their way to the locks.
+            wait_for("a deadlock", || {
+                shown = dump(&scratch, running.pid(), &[]);
+                shown["deadlocks"] != Value::Array(Vec::new())
+            });
+            let mut circles: Vec<Vec<u64>> = serde_json::from_value(shown["deadlocks"].clone()).expect("lists of ids");
+            circles.iter_mut().for_each(|circle| circle.sort_unstable());
+            let [one, two] = said[..] else { panic!("{said:?}") };
+            said.sort_unstable();
+            assert_eq!(circles, [said], "{}, {what}: {shown:#}", python.label);
+            let mut command = uu::command(&scratch, &["dump", "-p"]);
+            let text = process::run(command.arg(running.pid().to_string()), &scratch, uu::LIMIT).expect_code(0).stdout;
+            let line = |tid: u64| {
+                let begin = format!("    thread {tid} ");
+                let found = text.lines().find(|line| line.starts_with(&begin));
+                found.unwrap_or_else(|| panic!("{}, {what}: {text}", python.label)).to_owned()
+            };
+            for (tid, holds, waits) in [(one, "recursive lock", second), (two, second, "recursive lock")] {
+                let line = line(tid);
+                let (has, wants) = line.split_once(" and waits for the ").unwrap_or_else(|| panic!("{line}"));
+                let is_right = has.contains(&format!(" holds the {holds} 0x")) && wants.starts_with(waits);
+                assert!(is_right, "{}, {what}: {line}", python.label);
+            }
+            running.end();
+        }
     }
 }
 

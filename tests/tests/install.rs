@@ -88,6 +88,7 @@ fn packages_are_small_and_whole() {
         "include/uu_stack.h",
         "include/uu_crash.h",
         "include/uu_code.h",
+        "include/uu_record.h",
         "include/uu_optional.h",
         "include/uu_plugin.h",
         "share/man/man1/uu.1.gz",

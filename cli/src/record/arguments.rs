@@ -62,6 +62,9 @@ pub struct Options {
     /// End the recording after this time; the program runs on, and uu waits for it, except with -p
     #[arg(short, long, value_name = "SECONDS", allow_negative_numbers = true)]
     duration: Option<OsString>,
+    /// Sample nothing until `uu resume PID`, or until the program calls uu_record_start() of uu.h
+    #[arg(long)]
+    start_paused: bool,
     /// Write what there is so far, as a recording of its own, each time this time is over, such as 60s
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     every: Option<OsString>,
@@ -169,6 +172,10 @@ size and when it was freed. uu report shows who held memory at its peak, at the 
 Python's objects of up to 512 bytes are in none of this: it maps arenas for them, which malloc does not see. With
 --python-malloc it takes each from malloc.
 
+With --start-paused, nothing is sampled at first. uu pause PID and uu resume PID switch a recording off and on, where PID is
+a recorded process or uu itself; so does the program, by uu_record_stop() and uu_record_start() of uu.h. What sets
+labels, by uu_label_set(), has them in its samples: uu report --filter label=KEY:VALUE.
+
 Snapshots: SIGUSR2 to uu (or uu snapshot) and --every write what there is so far as a recording beside the other one,
 with .1.uu, .2.uu and so on at its end. The recording goes on.
 
@@ -247,6 +254,8 @@ pub struct Arguments {
     pub remote: bool,
     /// Time after which the recording ends.
     pub duration: Option<Duration>,
+    /// Nothing is sampled until it is resumed.
+    pub start_paused: bool,
     /// Time between snapshots.
     pub every: Option<Duration>,
     /// Where profiles are sent.
@@ -324,6 +333,14 @@ impl Arguments {
             (options.unwind == "offline", FLAG_COPIES),
             (options.unwind == "both", FLAG_COPIES_BESIDE),
         ];
+        if options.start_paused
+            && (options.kernel || options.rate.to_string_lossy().parse().is_ok_and(|r: u32| r > 1000))
+        {
+            let text =
+                "--start-paused does not go together with --kernel or a rate above 1000: perf events, which time the \
+                        samples then, are not paused. Leave one of them out";
+            return Err(Failure::new(text));
+        }
         if options.idle && !is_wall {
             return Err(Failure::new("-i shows threads that only wait, which --mode wall samples: give that, too"));
         }
@@ -386,6 +403,7 @@ impl Arguments {
             subprocesses: options.subprocesses,
             remote: options.remote,
             rate: bytes.map_or_else(|| options::rate(&options.rate), Ok)?,
+            start_paused: options.start_paused,
             every: options.every.as_ref().map(options::every).transpose()?,
             duration: options.duration.as_ref().map(options::duration).transpose()?,
             format,

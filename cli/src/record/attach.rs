@@ -36,6 +36,7 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
         rate: arguments.rate,
         duration: arguments.duration,
         every: arguments.every,
+        start_paused: arguments.start_paused,
         flags: arguments.flags & (FLAG_AWAITING | FLAG_WALL),
         output: places.recording.clone(),
         namer: namer()?,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use uunwind_recorder::Outcome;
-use uunwind_recording::{signal_name, Recording, NOT_RECORDED};
+use uunwind_recording::{signal_name, Recording, NOT_RECORDED, PAUSED};
 use uunwind_ring::{FLAG_NO_CHILDREN, FLAG_WALL};
 
 /// A program that ran at least this many times as long as it computed is reported as waiting.
@@ -67,6 +67,16 @@ fn unsampled(outcome: &Outcome, recording: Option<&Recording>, rate: u32) -> Str
             "no process took part, and the program ended before uu could see why. It used {} of CPU",
             milliseconds(cpu)
         );
+    }
+    let was_paused = recording.and_then(|r| r.notes.iter().find(|note| note.starts_with(PAUSED)));
+    if let Some(note) = was_paused {
+        let used = milliseconds(cpu);
+        return format!(
+            "{note}; the program used {used} of CPU. `uu resume PID` goes on, or uu_record_start() of uu.h"
+        );
+    }
+    if recording.is_some_and(|r| r.counters.iter().any(|(_, counters)| counters.paused > 0)) {
+        return "the program had paused its recording by uu_record_stop() of uu.h".to_owned();
     }
     let without_children = recording.is_some_and(|r| r.settings.flags & FLAG_NO_CHILDREN != 0);
     let children = if without_children { ". Children are not recorded with --no-children" } else { "" };

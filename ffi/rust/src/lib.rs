@@ -59,6 +59,7 @@
 //! control   the signal by which threads are asked; captures that were left
 //! crash     CrashReport: fatal signals
 //! panic     a panic hook
+//! recording what the program says to the `uu record` that records it
 //! library   how the library is found; sys: what it exports
 //! ```
 
@@ -75,6 +76,7 @@ mod library;
 mod panic;
 mod plugin;
 mod published;
+mod recording;
 mod replace;
 mod stack;
 mod step;
@@ -100,6 +102,7 @@ pub use id::{ids_lost, StackId};
 pub use panic::install_panic_hook;
 pub use plugin::plugin_call;
 pub use published::{publish_frames, FrameList, FrameName, Interpreter, Running};
+pub use recording::{label, record_start, record_stop, LABELS, LABEL_BYTES, LABEL_KEY, LABEL_VALUE};
 pub use stack::{native, native_interrupted, Captured, Stack};
 pub use step::{steps, Step};
 pub use stepper::{Cursor, Stepped, Stepper};

@@ -113,6 +113,9 @@ fn functions(library: &Library) -> Result<Api, Error> {
         publish_frames = "uu_publish_frames",
         mark_interpreter = "uu_mark_interpreter",
         unmark_interpreter = "uu_unmark_interpreter",
+        record_start = "uu_record_start",
+        record_stop = "uu_record_stop",
+        label_set = "uu_label_set",
         plugin_call = "uu_plugin_call"
     ))
 }

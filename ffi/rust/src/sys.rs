@@ -150,6 +150,15 @@ pub const CRASH_FIRST: u32 = 2;
 /// See [`CRASH_JSON`].
 pub const CRASH_ONE_THREAD: u32 = 4;
 
+/// `UU_LABEL*`: at most this number of labels of a thread.
+pub const LABELS: usize = 16;
+/// See [`LABELS`]: the most text of all of them, in bytes.
+pub const LABEL_BYTES: usize = 1000;
+/// See [`LABELS`]: the longest key, in bytes.
+pub const LABEL_KEY: usize = 63;
+/// See [`LABELS`]: the longest value, in bytes.
+pub const LABEL_VALUE: usize = 255;
+
 /// `UU_NO_UNWIND`.
 pub const NO_UNWIND: u32 = u32::MAX;
 
@@ -253,5 +262,8 @@ pub struct Api {
     pub publish_frames: unsafe extern "C" fn(*const AtomicPtr<FrameRecord>) -> c_int,
     pub mark_interpreter: unsafe extern "C" fn(*const c_void, usize) -> c_int,
     pub unmark_interpreter: unsafe extern "C" fn(*const c_void) -> c_int,
+    pub record_start: unsafe extern "C" fn() -> c_int,
+    pub record_stop: unsafe extern "C" fn() -> c_int,
+    pub label_set: unsafe extern "C" fn(*const c_char, *const c_char) -> c_int,
     pub plugin_call: unsafe extern "C" fn(*const c_char, u32, *mut c_void, usize) -> c_int,
 }

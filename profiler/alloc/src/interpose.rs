@@ -65,6 +65,10 @@ fn due(countdown: Option<&'static Countdown>, address: u64, size: usize) {
     if interval > 1 && !is_due(countdown, interval) {
         return;
     }
+    // As the distances have no memory, leaving some out leaves the others as they would be.
+    if allocations::is_paused() {
+        return;
+    }
     let id = allocations::next_id();
     let inserted = LIVE.insert(address, id);
     if let Some(old) = inserted.before {

@@ -10,7 +10,7 @@ use crate::client::HEADER;
 use crate::process::{self, Process};
 pub use crate::real::Real;
 use crate::signals::{self, bit, field, handler_mask, sampling};
-use crate::{clock, handler, openings, slots, threads};
+use crate::{clock, handler, openings, pause, slots, threads};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use uunwind_core::regs::{UCONTEXT_SIGMASK, UCONTEXT_STACK};
 use uunwind_core::syscall::{self, nr};
@@ -106,6 +106,11 @@ pub fn is_own() -> bool {
 #[inline(always)]
 pub fn is_on() -> bool {
     IS_ON.load(Ordering::Relaxed)
+}
+
+/// Whether no allocation is to be sampled now.
+pub fn is_paused() -> bool {
+    process::process().is_none_or(pause::is_paused)
 }
 
 /// Bytes from a sample to the next, on average; 1: every allocation is one. `None`: the process is not recorded.

@@ -11,7 +11,7 @@ use crate::process::{self, Process};
 use crate::sample::{write_sample, Taken};
 use crate::signals::{altstack, bit, deferred, deliver, dispositions, faults, field, masks, sampling, unblock};
 use crate::slots::{self, Slot};
-use crate::{copy, ending, injected, threads};
+use crate::{copy, ending, injected, pause, threads};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use uunwind_core::library::{Request, PROBED, REQUEST_AWAITING, SAMPLED, WANT_CODE};
@@ -177,8 +177,14 @@ pub unsafe fn on_own_sample(origin: Origin<'_>, ucontext: *mut u8) {
         ending::end(process);
         return;
     }
-    // SAFETY: inside the handler of this thread, not nested.
-    unsafe { take(process, slot, origin, room, ucontext) };
+    if pause::is_paused(process) {
+        if matches!(origin.kind, SampleKind::Timer) {
+            pause::skip(process, slot, origin.weight);
+        }
+    } else {
+        // SAFETY: inside the handler of this thread, not nested.
+        unsafe { take(process, slot, origin, room, ucontext) };
+    }
     slot.busy.store(0, Ordering::SeqCst);
     if slot.deferred.load(Ordering::Relaxed) != 0 {
         deferred::send_all(slot);

@@ -23,6 +23,9 @@
 //! copy            samples as copies of stacks
 //! late            why a tick stands for many periods
 //! budget          the limit on what walks of deep stacks cost a thread
+//! pause           whether the process is recorded now
+//! labels          the threads' labels
+//! program         what the program may ask of its recording
 //! clock           the time, without a system call
 //! register_frame  __register_frame and related functions, for code generated at run time
 //! client          the sampler's functions that a walk calls: objects, facts, names
@@ -51,10 +54,13 @@ mod ending;
 mod first_tick;
 mod handler;
 pub mod injected;
+mod labels;
 mod late;
 mod openings;
+mod pause;
 mod plugins;
 mod process;
+mod program;
 mod real;
 #[cfg(not(feature = "no-entry-points"))]
 mod register_frame;

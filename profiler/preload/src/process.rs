@@ -227,6 +227,7 @@ pub extern "C" fn after_fork() {
         return;
     }
     let masked = crate::threads::believes_masked();
+    let labels = crate::slots::own().map(|slot| slot.labels.copied());
     crate::threads::forget_all();
     plugins::after_fork();
     // SAFETY: libuu's function.
@@ -240,5 +241,9 @@ pub extern "C" fn after_fork() {
         crate::ending::end_at_once(process, masked);
         return;
     }
+    crate::pause::begin(process);
     crate::threads::begin(process, masked, |_| {});
+    if let Some((slot, labels)) = crate::slots::own().zip(labels) {
+        slot.labels.begin_with(&labels);
+    }
 }

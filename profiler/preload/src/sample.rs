@@ -131,6 +131,7 @@ pub unsafe fn write_sample(
     let complete = request.result & RESULT_UNREPORTED == 0;
     // SAFETY: the kernel's ucontext.
     let complete = complete && (!is_placed || unsafe { place(&ring, ucontext) });
+    let complete = complete && slot.labels.report(&ring);
     let complete = complete && allocation.is_none_or(|allocation| allocation.write(&ring));
     // SAFETY: the slot's own memory, which only this thread uses, all zero before its first sample; the walk has
     // written this number of words, or the copy `request.words` bytes.

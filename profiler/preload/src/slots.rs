@@ -13,6 +13,7 @@ use crate::allocations::Countdown;
 use crate::budget::Budget;
 use crate::first_tick::FirstTick;
 use crate::injected;
+use crate::labels::Labels;
 use crate::signals::VIRTUAL_SIGNALS;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use uunwind_core::syscall::{self, nr};
@@ -33,7 +34,7 @@ const PROBES: usize = 64;
 /// Slots of a group: the number of bits of a word.
 const GROUP: usize = 64;
 const GROUPS: usize = THREADS / GROUP;
-const SLOT_BYTES: usize = 1024;
+const SLOT_BYTES: usize = 2048;
 
 const SCRATCH_OFFSET: usize = DEEP_WORDS * 8;
 const LAST_WALK_OFFSET: usize = SCRATCH_OFFSET + 4096;
@@ -89,6 +90,8 @@ pub struct Slot {
     pub events: AtomicU64,
     /// When the thread's next allocation is sampled.
     pub countdown: Countdown,
+    /// The thread's labels.
+    pub labels: Labels,
     /// Signals for the program (a bit each) that arrived during a walk and will be sent again after it.
     pub deferred: AtomicU64,
     /// The siginfo of each deferred signal, in the order of `signals::virtual_signals`.
@@ -170,6 +173,7 @@ pub fn claim(thread_pointer: u64) -> Option<&'static Slot> {
     slot.budget.reset();
     slot.first.reset();
     slot.countdown.reset();
+    slot.labels.reset();
     slot.timer.store(NO_TIMER, Ordering::Relaxed);
     slot.thread_pointer.store(thread_pointer, Ordering::Relaxed);
     Some(slot)

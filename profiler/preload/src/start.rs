@@ -85,6 +85,7 @@ fn record(session: &CStr) {
         return session.unmap();
     }
     let Some(process) = process::process() else { return };
+    crate::pause::begin(process);
     crate::clock::locate();
     crate::copy::locate_main_stack();
     signals::choose(setting.flags);
@@ -105,6 +106,7 @@ fn record(session: &CStr) {
             plugins::open(process, list);
         }
     });
+    (process.library.set_recorder)(&crate::program::RECORDER);
     allocations::begin(process);
 }
 

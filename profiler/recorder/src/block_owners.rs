@@ -188,6 +188,7 @@ impl ProcessUse {
             allocations_lost: header.allocations_lost.load(Ordering::Relaxed),
             allocated_lost: header.allocated_lost.load(Ordering::Relaxed),
             untracked: header.untracked.load(Ordering::Relaxed),
+            paused: header.paused_periods.load(Ordering::Relaxed),
             frees_lost: header.frees_lost.load(Ordering::Relaxed).saturating_add(self.frees.lost),
         }
     }

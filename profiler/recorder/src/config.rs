@@ -26,6 +26,8 @@ pub struct Config {
     pub flags: u32,
     /// Ends the recording (not the program) after this time.
     pub duration: Option<Duration>,
+    /// Nothing is sampled until the recording is resumed.
+    pub start_paused: bool,
     /// Time between snapshots.
     pub every: Option<Duration>,
     /// A folder for those, whose names are then their numbers; `None`: beside the recording. Snapshots that SIGUSR2

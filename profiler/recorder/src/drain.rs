@@ -4,6 +4,7 @@ mod ends;
 mod events;
 mod frees;
 mod names;
+mod pauses;
 mod run_delay;
 mod waits;
 
@@ -171,7 +172,7 @@ impl Drain {
         }
         self.watch();
         if self.survey.is_due(self.rests) {
-            self.survey.look(&recorded(&self.uses));
+            self.survey.look(&recorded(&self.uses, &self.session));
         }
         if let Some(maps) = self.code_maps.as_mut().filter(|maps| maps.is_due()) {
             for (block, used) in self.uses.iter().enumerate() {
@@ -216,7 +217,7 @@ impl Drain {
 
     /// Surveys the program's processes a last time.
     pub fn last_look(&mut self) {
-        self.survey.look_at_last(&recorded(&self.uses), self.session.memory().inode());
+        self.survey.look_at_last(&recorded(&self.uses, &self.session), self.session.memory().inode());
     }
 
     /// Blocks whose process or thread is gone.
@@ -463,6 +464,7 @@ impl Drain {
                 self.writer.object(&object);
             }
             Record::Lost { .. } => self.losses(block),
+            Record::Labels { time, labels } => self.writer.labels(thread, time, &labels),
             Record::Thread(name) => self.kernel_name(thread, &name),
         }
     }
@@ -482,14 +484,15 @@ impl Drain {
     }
 }
 
-/// The processes that have a block, with the periods of their samples.
-fn recorded(uses: &[Option<Use>]) -> HashMap<Id, u64> {
+/// The processes that have a block, with the periods of their samples, and of the pauses of their recording.
+fn recorded(uses: &[Option<Use>], session: &Session) -> HashMap<Id, u64> {
     let mut recorded = HashMap::new();
-    for used in uses.iter().flatten() {
-        if let Use::Process(process) = used {
+    for (block, used) in uses.iter().enumerate() {
+        if let Some(Use::Process(process)) = used {
             if let Some(id) = process.id() {
+                let paused = session.process(block).map_or(0, |header| header.paused_periods.load(Ordering::Relaxed));
                 let periods: &mut u64 = recorded.entry(id).or_default();
-                *periods = periods.saturating_add(process.periods);
+                *periods = periods.saturating_add(process.periods).saturating_add(paused);
             }
         }
     }

@@ -8,7 +8,9 @@ use std::mem::{offset_of, size_of};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use uunwind_ring::facts::{FactsEntry, FactsHeader, DATA_OFFSET, ENTRIES, FACTS_BYTES, FACTS_MAGIC, PUBLISHED_BYTES};
+use uunwind_ring::facts::{
+    switched, FactsEntry, FactsHeader, DATA_OFFSET, ENTRIES, FACTS_BYTES, FACTS_MAGIC, IS_OVER, PUBLISHED_BYTES,
+};
 
 /// Offset of the table's entries in the memory, in bytes.
 const ENTRIES_OFFSET: usize = 64;
@@ -90,8 +92,21 @@ impl FactsPublisher {
     /// Sets the word by which every target finds out that the recording is over.
     pub fn stop(&self) {
         if let Some(stopped) = self.memory.half(offset_of!(FactsHeader, stopped)) {
-            stopped.store(1, Ordering::Release);
+            stopped.fetch_or(IS_OVER, Ordering::Release);
         }
+    }
+
+    /// Pauses the recording in every target, or resumes it.
+    pub fn switch(&self, paused: bool) {
+        if let Some(stopped) = self.memory.half(offset_of!(FactsHeader, stopped)) {
+            // There is no other writer.
+            stopped.store(switched(stopped.load(Ordering::Relaxed), paused), Ordering::Release);
+        }
+    }
+
+    /// Number of switches so far: see [`FactsHeader::stopped`].
+    pub fn switches(&self) -> u32 {
+        self.memory.half(offset_of!(FactsHeader, stopped)).map_or(0, |stopped| stopped.load(Ordering::Relaxed) >> 1)
     }
 
     /// The descriptor's number, for the environment of targets.
@@ -194,6 +209,25 @@ mod tests {
         assert_eq!(view.find(keys[0]).expect("published").bytes, b"first");
         assert!(view.find(keys[2]).expect("published").bytes.is_empty());
         assert!(view.find(6).is_none());
+    }
+
+    #[test]
+    fn each_switch_is_seen_and_the_last_one_holds() {
+        let facts = FactsPublisher::create().expect("memfd");
+        let base = facts.memory.at(0, FACTS_BYTES).expect("whole memory");
+        // SAFETY: FACTS_BYTES readable bytes, mapped until the end of the test.
+        let view = unsafe { FactsView::new(base) }.expect("magic");
+        let mut before = view.switches();
+        for paused in [true, true, false, false, true] {
+            facts.switch(paused);
+            let now = view.switches();
+            assert!(now > before && (now & 1 == 1) == paused && !view.is_over());
+            before = now;
+        }
+        facts.stop();
+        assert!(view.is_over() && view.switches() == before);
+        facts.switch(false);
+        assert!(view.is_over());
     }
 
     #[test]

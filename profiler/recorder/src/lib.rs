@@ -18,6 +18,7 @@
 //!   their plugins; [`found_names`]: both, as they are appended;
 //! * `thread_names`: what languages call their threads;
 //! * `startup_time`: what short lives use before they are sampled;
+//! * [`switch`]: pauses that others ask for;
 //! * [`watch`]: samples of threads that wait, which others take;
 //! * [`snapshot`]: what the recording has so far, as a file of its own;
 //! * [`recorder`](mod@recorder): the recording from beginning to end.
@@ -57,6 +58,7 @@ pub mod spawn;
 pub mod stacks;
 mod startup_time;
 pub mod survey;
+pub mod switch;
 pub mod tables;
 pub mod thread_names;
 mod traceme;

@@ -19,6 +19,7 @@ use crate::snapshot::{Now, Snapshots};
 use crate::spawn::{objects_value, preload_value, spawn, users_preload};
 use crate::startup_time::Starts;
 use crate::survey::Survey;
+use crate::switch::{Of, Switch};
 use crate::traceme;
 use crate::watch::Watcher;
 use std::ffi::OsString;
@@ -122,6 +123,9 @@ pub fn record_with(
         Some(_) => flags | FLAG_EVENTS | config.flags & FLAG_KERNEL,
         None => flags,
     };
+    if config.start_paused {
+        facts.switch(true);
+    }
     let (child, safe) = start(config, flags, &session, &facts)?;
     // From here on the program runs, and no failure may end uu before it.
     let pid = child.pid();
@@ -136,6 +140,8 @@ pub fn record_with(
         writer.tap(tap);
     }
     languages.iter().for_each(|language| writer.language(language));
+    let of = Of { pid, session: session.memory().inode(), by_events: clock.is_some(), with_children: false };
+    let switch = Switch::new(of, config.start_paused);
     event(Event::Started { pid, output: &path });
     // Of allocations, no share of the CPU time is expected.
     let rate = if config.flags & FLAG_ALLOC != 0 { 1 } else { config.rate };
@@ -169,6 +175,7 @@ pub fn record_with(
         cpu_used,
         snapshots,
         walk,
+        switch,
     };
     let begin = Instant::now();
     let cause = running.until_end(config.duration, &mut event);
@@ -277,6 +284,7 @@ pub struct Running {
     cpu_used: u64,
     snapshots: Snapshots,
     walk: Option<Walk>,
+    switch: Switch,
 }
 
 impl Running {
@@ -314,6 +322,10 @@ impl Running {
             let look = dead || checked.elapsed() >= DEAD_CHECK;
             if look {
                 checked = Instant::now();
+            }
+            if let Some(paused) = self.switch.look() {
+                self.drain.switch(paused);
+                self.switch.done();
             }
             let pass = self.drain.pass(look);
             if self.drain.samples > 0 {
@@ -372,6 +384,9 @@ impl Running {
         // First the program's state: if it ends after this, the survey still sees it. The survey comes before processes
         // stop recording, because it recognises recorded ones by their mapping of the session.
         let ended = self.child.ended();
+        if let Some(line) = self.switch.end() {
+            self.drain.writer.note(&line);
+        }
         self.drain.last_look();
         self.drain.end_watching();
         self.drain.end_events();

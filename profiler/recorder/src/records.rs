@@ -1,9 +1,10 @@
 //! Parses records from bytes copied out of a ring, which may be any bytes.
 
 use crate::kernel::records::UserAt;
+use uunwind_ring::labels::{labels, TEXT_BYTES};
 use uunwind_ring::record::{
-    padded, AllocationRecord, CopyRecord, LostRecord, NameRecord, ObjectRecord, PlaceRecord, RecordHeader, RecordType,
-    ThreadRecord,
+    padded, AllocationRecord, CopyRecord, LabelsRecord, LostRecord, NameRecord, ObjectRecord, PlaceRecord,
+    RecordHeader, RecordType, ThreadRecord,
 };
 
 /// A parsed record, which owns its data. `uunwind_ring::record` describes the fields.
@@ -86,6 +87,13 @@ pub enum Record {
         id: u64,
         /// Bytes that were asked for.
         size: u64,
+    },
+    /// The thread's labels from this time on.
+    Labels {
+        /// When they were set (CLOCK_MONOTONIC, ns).
+        time: u64,
+        /// Keys and values.
+        labels: Vec<(String, String)>,
     },
 }
 
@@ -183,6 +191,7 @@ const _: () = assert!(
         && size_of::<ThreadRecord>() == 24
         && size_of::<PlaceRecord>() == 24
         && size_of::<AllocationRecord>() == 24
+        && size_of::<LabelsRecord>() == 24
 );
 
 fn parse(kind: RecordType, record: &[u8]) -> Option<Record> {
@@ -198,7 +207,16 @@ fn parse(kind: RecordType, record: &[u8]) -> Option<Record> {
         RecordType::Thread => Some(Record::Thread(comm(f.raw(16)?))),
         RecordType::Place => Some(Record::Place(UserAt { pc: f.u64()?, sp: f.u64()? })),
         RecordType::Allocation => Some(Record::Allocation { id: f.u64()?, size: f.u64()? }),
+        RecordType::Labels => labels_of(&mut f),
     }
+}
+
+fn labels_of(f: &mut Fields<'_>) -> Option<Record> {
+    let (time, len, _reserved) = (f.u64()?, f.u32()?, f.u32()?);
+    let text = f.padded(len).filter(|text| text.len() <= TEXT_BYTES)?;
+    let text_of = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let labels = labels(text).map(|label| (text_of(label.key), text_of(label.value))).collect();
+    Some(Record::Labels { time, labels })
 }
 
 fn copy(f: &mut Fields<'_>) -> Option<Record> {

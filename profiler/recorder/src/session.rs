@@ -1,6 +1,8 @@
 //! The recorder's side of the session memfd.
 
-use rustix::fs::{fallocate, fcntl_add_seals, fstat, ftruncate, memfd_create, FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::{
+    fallocate, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create, FallocateFlags, MemfdFlags, SealFlags,
+};
 use rustix::io::Errno;
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use std::ffi::CStr;
@@ -47,6 +49,11 @@ impl SharedMemory {
     pub fn in_file(fd: OwnedFd, len: usize) -> io::Result<SharedMemory> {
         above_file_limit(|| ftruncate(&fd, len as u64))?;
         fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
+        SharedMemory::mapped(fd, len)
+    }
+
+    /// `fd` must have this length, which cannot change.
+    fn mapped(fd: OwnedFd, len: usize) -> io::Result<SharedMemory> {
         // SAFETY: a new mapping at an address that the kernel chooses, of a file whose length cannot change.
         let base = unsafe {
             libc::mmap(
@@ -62,6 +69,15 @@ impl SharedMemory {
             return Err(io::Error::last_os_error());
         }
         Ok(SharedMemory { fd, base: base.cast(), len })
+    }
+
+    /// Maps a memfd of this length that another process has made, and that it cannot shrink.
+    pub fn of_file(fd: OwnedFd, len: usize) -> io::Result<SharedMemory> {
+        let is_whole = fstat(&fd)?.st_size as u64 >= len as u64;
+        if !is_whole || !fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        SharedMemory::mapped(fd, len)
     }
 
     /// Maps the first `len` bytes once more, for writing. This mapping stays when the value is dropped.

@@ -170,6 +170,7 @@ fn config(folder: &Path, role: &str) -> Config {
         rate: 100,
         flags: 0,
         duration: None,
+        start_paused: false,
         every: None,
         every_into: None,
         output: Some(folder.join("out.uu")),

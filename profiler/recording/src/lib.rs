@@ -5,6 +5,7 @@
 //!   encoded;
 //! * `value`: what samples stand for;
 //! * `allocations`: what was allocated, when it was freed, and what was held when;
+//! * `labels`: what threads say that they work on;
 //! * `copies`: samples whose stacks are walked later;
 //! * `read` and `write`: whole files; `growing`: one that is still being written; `merge`: several as one;
 //! * [`languages`]: what the recording has of interpreted languages, and what it lacks;
@@ -16,6 +17,7 @@ mod copies;
 pub mod error;
 mod growing;
 mod jit;
+mod labels;
 pub mod languages;
 mod merge;
 mod model;
@@ -36,6 +38,7 @@ pub use copies::{Of, StackCopy};
 pub use error::ReadError;
 pub use growing::Growing;
 pub use jit::{JitCode, JitNames, JitPlace, JitSource};
+pub use labels::Labels;
 pub use languages::CodeLine;
 pub use model::{Lock, Name, Node, Object, Process, Sample, Settings, Start, Thread, Wait};
 pub use read::{LeftOut, Lost, Recording};
@@ -62,6 +65,8 @@ pub const NAMED_LATER: &str =
     "functions have no names in this recording (--names later): they are named from the files of \
                                the program and its libraries, as they are where it is shown";
 
+/// The note about pauses begins with this.
+pub const PAUSED: &str = "the recording was paused ";
 /// A note of a recording that was made from outside, by stopping threads, begins with this.
 pub const FROM_OUTSIDE: &str = "from outside: ";
 /// The same of one that was made by a sampler that was put into the process.

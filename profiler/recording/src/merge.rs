@@ -84,6 +84,7 @@ impl Recording {
                 Of::Beside(thread, time) => (*thread, *time) = (thread.saturating_add(threads), at(*time)),
             }
         }
+        self.labels.merge(&other.labels, |thread| thread.saturating_add(threads), at);
         self.allocations.append(&mut other.allocations);
         self.copies.append(&mut other.copies);
         self.processes.append(&mut other.processes);

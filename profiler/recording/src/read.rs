@@ -7,6 +7,7 @@ use crate::allocations::{Allocation, Free};
 use crate::copies::{Of, StackCopy};
 use crate::error::ReadError;
 use crate::jit::JitNames;
+use crate::labels::Labels;
 use crate::languages::{decode_language, decode_lines, CodeLine, CodePlace};
 use crate::model::{Lock, Name, Node, Object, Process, Sample, Settings, Start, Thread, Wait};
 use crate::second_mappings::SecondMapping;
@@ -61,6 +62,8 @@ pub struct Recording {
     pub starts: Vec<Start>,
     /// Single waits, where the kernel has said when each began and ended.
     pub waits: Vec<Wait>,
+    /// The labels of threads.
+    pub labels: Labels,
     /// Stacks that await their walk.
     pub copies: Vec<StackCopy>,
     /// What the samples of allocations are of, in their order.
@@ -351,6 +354,13 @@ impl Recording {
                     self.check(thread as usize, self.threads.len(), r, "thread index")?;
                     self.waits.push(Wait { thread, begin, duration: r.u64("duration")? });
                 }
+            }
+            Kind::Labels => {
+                let (thread, time) = (r.u32("thread")?, r.u64("time")?);
+                self.check(thread as usize, self.threads.len(), r, "thread index")?;
+                let count = r.count(4 + 4, "number of labels")?;
+                let labels = (0..count).map(|_| Ok((r.text("key of a label")?, r.text("value of a label")?)));
+                self.labels.add(thread, time, labels.collect::<Result<_, Malformed>>()?);
             }
             Kind::SecondMappings => {
                 for _ in 0..r.count(SecondMapping::BYTES, "number of second mappings")? {

@@ -64,6 +64,8 @@ uunwind_core::numbered! {
         Allocations = 23;
         /// Any number of `Free`s.
         Frees = 24;
+        /// Labels of a thread from a time on: thread, time, keys and values.
+        Labels = 25;
     }
 }
 

@@ -16,6 +16,8 @@ pub trait Tap: Send {
     fn thread(&mut self, thread: &Thread);
     /// The name of a thread.
     fn thread_name(&mut self, thread: u32, name: &str);
+    /// The labels of a thread, for its samples from now on.
+    fn labels(&mut self, thread: u32, labels: &[(String, String)]);
     /// An object of a process.
     fn object(&mut self, object: &Object);
     /// A name of a process.

@@ -79,6 +79,8 @@ counters! {
     untracked: "sampled allocations are in the total only: no room to remember them until they are freed";
     /// Frees that the log had no room for.
     frees_lost: "frees were lost: uu did not come to read them, and what they freed seems to be held";
+    /// Sampling periods in which its recording was paused.
+    paused: "";
 }
 
 impl Counters {

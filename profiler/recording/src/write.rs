@@ -242,6 +242,20 @@ impl<W: Write> Writer<W> {
         });
     }
 
+    /// The labels that a thread already written has from this time on (ns of CLOCK_MONOTONIC).
+    pub fn labels(&mut self, thread: u32, time: u64, labels: &[(String, String)]) {
+        self.tapped(|tap| tap.labels(thread, labels));
+        self.section(Kind::Labels, |out| {
+            out.put_u32(thread);
+            out.put_u64(time);
+            out.put_u32(labels.len() as u32);
+            for (key, value) in labels {
+                out.put_bytes(key.as_bytes());
+                out.put_bytes(value.as_bytes());
+            }
+        });
+    }
+
     /// Single waits of threads already written.
     pub fn waits(&mut self, waits: &[Wait]) {
         self.section(Kind::Waits, |out| {

@@ -21,6 +21,7 @@ use uunwind_recorder::jit::Jit;
 use uunwind_recorder::naming::Progress;
 use uunwind_recorder::output::{default_name, settle, OutputFile};
 use uunwind_recorder::snapshot::{Made, Now, Snapshots};
+use uunwind_recorder::switch::{Of, Switch};
 use uunwind_recorder::{lines, machine, Outcome};
 use uunwind_recording::{End, EndCause, Object, Process, Recording, Settings, Writer, FROM_OUTSIDE, NOT_RECORDED};
 use uunwind_remote::doing;
@@ -48,6 +49,8 @@ pub struct Attach {
     pub rate: u32,
     /// Ends the recording after this time.
     pub duration: Option<Duration>,
+    /// Nothing is sampled until the recording is resumed.
+    pub start_paused: bool,
     /// Time between snapshots.
     pub every: Option<Duration>,
     /// `uunwind_ring::FLAG_AWAITING` and `FLAG_WALL`, if they are wanted.
@@ -141,6 +144,8 @@ pub fn record(
     sampler.with_children = attach.with_children;
     sampler.open_files = share;
     sampler.snapshots = Snapshots::new(attach.every);
+    let of = Of { pid, with_children: attach.with_children, ..Of::default() };
+    sampler.switch = Some(Switch::new(of, attach.start_paused));
     sampler.until = attach.duration.map(|duration| begun + duration);
     sampler.add(Target::new(pid, pidfd, 0, first, false), false);
     // Images that were begun, CPU time of processes that have ended, and children that were not recorded.
@@ -265,6 +270,7 @@ pub fn record(
     notes.extend(losses(&sampler, attach.rate, wall));
     notes.append(&mut sampler.notes);
     notes.extend(unseen.notes());
+    notes.extend(sampler.switch.take().and_then(|mut switch| switch.end()));
     let unrecorded = not_recorded(&left);
     notes.extend(unrecorded.clone());
     notes.extend(plugins.take_troubles());

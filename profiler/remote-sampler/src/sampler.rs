@@ -21,6 +21,7 @@ use uunwind_recorder::child::interrupted;
 use uunwind_recorder::machine::{self, Stat};
 use uunwind_recorder::snapshot::Snapshots;
 use uunwind_recorder::stacks::Stacks;
+use uunwind_recorder::switch::Switch;
 use uunwind_recording::{EndCause, Writer};
 use uunwind_remote::clocks::Clockless;
 use uunwind_remote::memory::Memory;
@@ -93,6 +94,8 @@ pub struct Sampler {
     pub unseen: u64,
     /// What the recording has so far, as files of their own.
     pub snapshots: Snapshots,
+    /// Pauses that others ask for.
+    pub switch: Option<Switch>,
     /// When the recording ends by itself.
     pub until: Option<Instant>,
     /// Frames that await those of the stack are wanted.
@@ -131,6 +134,7 @@ impl Sampler {
             singles: Singles::default(),
             unseen: 0,
             snapshots: Snapshots::default(),
+            switch: None,
             until: None,
             awaiting: false,
             writer,
@@ -207,6 +211,9 @@ impl Sampler {
         let mut next = Instant::now() + period;
         loop {
             if let Some(cause) = self.wait_until(next) {
+                if self.is_paused() {
+                    (0..self.targets.len()).for_each(|index| self.pass_over(index));
+                }
                 // What threads have used since the last look, which may be long ago.
                 for (index, (walks, memory)) in walks.iter_mut().enumerate() {
                     self.with_target(index, |sampler, target| {
@@ -217,6 +224,15 @@ impl Sampler {
                 return Pause::Over(cause);
             }
             let (begun, cost) = (Instant::now(), self.cost());
+            let was_paused = self.is_paused();
+            let asked = self.switch.as_mut().and_then(Switch::look);
+            if was_paused {
+                // What was used until now, also if it is resumed now.
+                (0..self.targets.len()).for_each(|index| self.pass_over(index));
+            }
+            if let Some(switch) = self.switch.as_ref().filter(|_| asked.is_some()) {
+                switch.done();
+            }
             for (index, (walks, memory)) in walks.iter_mut().enumerate() {
                 let pause = self.with_target(index, |sampler, target| sampler.look_once(target, index, walks, memory));
                 if let Some(Some(pause)) = pause {
@@ -235,6 +251,10 @@ impl Sampler {
                 return Pause::Snapshot;
             }
         }
+    }
+
+    fn is_paused(&self) -> bool {
+        self.switch.as_ref().is_some_and(Switch::is_paused)
     }
 
     /// Children of the processes that were not found before.

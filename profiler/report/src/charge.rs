@@ -47,7 +47,7 @@ pub fn without_internals<'s>(profile: &Profile, stack: &'s [u32]) -> Cow<'s, [u3
 
 /// The profile with all stacks charged; those that have become equal are one.
 pub fn charge(profile: Profile, native: Native) -> Profile {
-    let mut known: HashMap<(u32, Box<[u32]>), u32> = HashMap::new();
+    let mut known: HashMap<(u32, u32, Box<[u32]>), u32> = HashMap::new();
     let mut stacks: Vec<Stack> = Vec::new();
     let mut places = Vec::with_capacity(profile.stacks.len());
     for stack in &profile.stacks {
@@ -56,7 +56,7 @@ pub fn charge(profile: Profile, native: Native) -> Profile {
             Native::Internals => without_internals(&profile, &stack.lines).into(),
         };
         let next = stacks.len() as u32;
-        let place = *known.entry((stack.thread, lines.clone())).or_insert(next);
+        let place = *known.entry((stack.thread, stack.labels, lines.clone())).or_insert(next);
         match stacks.get_mut(place as usize) {
             Some(same) => {
                 same.samples += stack.samples;
@@ -80,7 +80,7 @@ mod tests {
         let kinds =
             [Kind::Native, Kind::Semantic, Kind::Semantic, Kind::Jit, Kind::Marker, Kind::Kernel, Kind::Waiting];
         let lines = kinds.iter().enumerate().map(|(n, kind)| Line { kind: *kind, ..Line::marker(n.to_string()) });
-        let stack = |lines: &&[u32]| Stack { thread: 0, lines: Box::from(*lines), samples: 1, weight: 2 };
+        let stack = |lines: &&[u32]| Stack { thread: 0, lines: Box::from(*lines), labels: 0, samples: 1, weight: 2 };
         let stacks: Vec<Stack> = stacks.iter().map(stack).collect();
         let entry = |stack| Entry { time: u64::from(stack), stack, weight: 2, sample: stack };
         let entries = (0..stacks.len() as u32).map(entry).collect();

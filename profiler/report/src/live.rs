@@ -205,6 +205,7 @@ mod tests {
         let stack = |(thread, lines, weight): &(u32, &[u32], u64)| Stack {
             thread: *thread,
             lines: Box::from(*lines),
+            labels: 0,
             samples: 1,
             weight: *weight,
         };

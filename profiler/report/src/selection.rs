@@ -1,6 +1,6 @@
 //! Parts of a profile: samples that were chosen by function, file, object, process, thread or time.
 
-use crate::formats::threads;
+use crate::formats::{line_of, threads};
 use crate::stacks::{Entry, Idle, Profile, Stack};
 use crate::unmatched;
 use regex_lite::Regex;
@@ -22,18 +22,21 @@ pub enum Condition {
     Process(Regex),
     /// Its thread waited, or ran.
     Waits(bool),
+    /// Its thread had a label with this key, and a value that matches, if there is to be one.
+    Label(String, Option<Regex>),
     /// It was taken in this time: ns since the recording began.
     Time(u64, u64),
 }
 
 impl Condition {
     /// A condition as people write it: `function=`, `module=`, `thread=` or `process=` and a regular expression,
-    /// `state=running` or `state=waiting`, or `time=FROM-TO` in seconds, of which either may be left out.
+    /// `label=KEY` or `label=KEY:` and one for the value, `state=running` or `state=waiting`, or `time=FROM-TO` in
+    /// seconds, of which either may be left out.
     pub fn parse(text: &str) -> Result<Condition, String> {
-        let kinds = "function=, module=, thread=, process= and a regular expression, state=running, state=waiting, or \
-                     time=FROM-TO in seconds";
+        let kinds = "function=, module=, thread=, process= and a regular expression, label=KEY or label=KEY:REGEX, \
+                     state=running, state=waiting, or time=FROM-TO in seconds";
         let (kind, value) = text.split_once('=').ok_or_else(|| format!("it takes {kinds}"))?;
-        if value.is_empty() && ["function", "module", "thread", "process"].contains(&kind) {
+        if value.is_empty() && ["function", "module", "thread", "process", "label"].contains(&kind) {
             // The empty expression matches everything, and is mostly a variable without a value.
             return Err(format!("{kind}= has no value, and would leave out nothing"));
         }
@@ -42,6 +45,10 @@ impl Condition {
             "module" => Ok(Condition::Module(pattern(value)?)),
             "thread" => Ok(Condition::Thread(pattern(value)?)),
             "process" => Ok(Condition::Process(pattern(value)?)),
+            "label" => {
+                let (key, value) = value.split_once(':').map_or((value, None), |(key, value)| (key, Some(value)));
+                Ok(Condition::Label(key.to_owned(), value.map(pattern).transpose()?))
+            }
             "state" => match value {
                 "running" => Ok(Condition::Waits(false)),
                 "waiting" => Ok(Condition::Waits(true)),
@@ -59,9 +66,10 @@ impl Condition {
         let lines = || stack.lines.iter().filter_map(|line| profile.lines.get(*line as usize));
         let named = |pattern: &Regex| lines().any(|l| pattern.is_match(&l.function) || pattern.is_match(&l.file));
         let thread = recording.threads.get(stack.thread as usize);
+        let is_number = |pattern: &Regex| pattern.as_str().parse::<u64>().is_ok();
         let is = |pattern: &Regex, number: u32, name: &str| {
             // A number is an id, not a part of one.
-            pattern.as_str() == number.to_string() || pattern.as_str().parse::<u32>().is_err() && pattern.is_match(name)
+            pattern.as_str() == number.to_string() || !is_number(pattern) && pattern.is_match(name)
         };
         match self {
             Condition::Focus(pattern) => named(pattern),
@@ -77,6 +85,14 @@ impl Condition {
                     |p: &Process| p.command.iter().map(|w| String::from_utf8_lossy(w)).collect::<Vec<_>>().join(" ");
                 process.is_some_and(|p| {
                     is(pattern, p.pid, &String::from_utf8_lossy(&p.exe)) || is(pattern, p.pid, &command(p))
+                })
+            }
+            Condition::Label(key, pattern) => {
+                let found = recording.labels.of(stack.labels).iter().find(|(own, _)| own == key);
+                found.is_some_and(|(_, value)| match pattern {
+                    None => true,
+                    Some(pattern) if is_number(pattern) => pattern.as_str() == value,
+                    Some(pattern) => pattern.is_match(value),
                 })
             }
             Condition::Waits(waits) => profile.waits(stack) == *waits,
@@ -178,9 +194,11 @@ pub struct Groups {
     pub process: bool,
     /// Each thread.
     pub thread: bool,
+    /// The labels of each thread.
+    pub label: bool,
 }
 
-/// Puts processes and threads above their stacks, as outermost frames.
+/// Puts processes, threads and labels above their stacks, as outermost frames.
 pub fn group(recording: &Recording, mut profile: Profile, groups: Groups) -> Profile {
     use crate::stacks::Line;
     let mut known = std::collections::HashMap::new();
@@ -196,6 +214,10 @@ pub fn group(recording: &Recording, mut profile: Profile, groups: Groups) -> Pro
         let mut with = stack.lines.to_vec();
         if with.is_empty() {
             with.push(line("[no frames]".to_owned()));
+        }
+        let labels = recording.labels.of(stack.labels);
+        if groups.label && !labels.is_empty() {
+            with.push(line(format!("[{}]", line_of(labels))));
         }
         if groups.thread {
             let name = if thread.name.is_empty() { "?" } else { &thread.name };

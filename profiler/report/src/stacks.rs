@@ -14,13 +14,15 @@ use uunwind_ring::record::{
     SAMPLE_APART, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS,
 };
 
-/// Samples of one thread with the same stack.
+/// Samples of one thread with the same stack and the same labels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
     /// Index of the thread in the recording.
     pub thread: u32,
     /// Indices into [`Profile::lines`], leaf first.
     pub lines: Box<[u32]>,
+    /// Their labels: a set of the recording's ([`Labels`](uunwind_recording::Labels)).
+    pub labels: u32,
     /// Number of samples merged into it.
     pub samples: u64,
     /// Weight of these samples, in periods.
@@ -96,27 +98,27 @@ impl Profile {
 /// Stacks as they are merged.
 #[derive(Default)]
 struct Stacks {
-    /// Samples are merged if the thread and the lines are equal.
-    known: HashMap<(u32, Box<[u32]>), u32>,
+    /// Samples are merged if the thread, the lines and the labels are equal.
+    known: HashMap<(u32, Box<[u32]>, u32), u32>,
     entries: Vec<Entry>,
 }
 
 impl Stacks {
     /// `one`: the entry, whose stack is determined here.
-    fn add(&mut self, thread: u32, lines: Box<[u32]>, one: Entry) {
+    fn add(&mut self, (thread, labels): (u32, u32), lines: Box<[u32]>, one: Entry) {
         let next = self.known.len() as u32;
-        let stack = *self.known.entry((thread, lines)).or_insert(next);
+        let stack = *self.known.entry((thread, lines, labels)).or_insert(next);
         self.entries.push(Entry { stack, ..one });
     }
 
-    /// The stacks by thread and lines, and the samples by time.
+    /// The stacks by thread, lines and labels, and the samples by time.
     fn sorted(mut self) -> (Vec<Stack>, Vec<Entry>) {
         let mut order: Vec<_> = self.known.into_iter().collect();
         order.sort_unstable();
         let mut place = vec![0; order.len()];
         let mut stacks = Vec::with_capacity(order.len());
-        for (new, ((thread, lines), old)) in (0..).zip(order) {
-            stacks.push(Stack { thread, lines, samples: 0, weight: 0 });
+        for (new, ((thread, lines, labels), old)) in (0..).zip(order) {
+            stacks.push(Stack { thread, lines, labels, samples: 0, weight: 0 });
             if let Some(place) = place.get_mut(old as usize) {
                 *place = new;
             }
@@ -191,13 +193,10 @@ impl<'m, 'a> Merger<'m, 'a> {
             };
             let own = if outside.is_some() { 1 } else { weight };
             let entry = Entry { time: sample.time, stack: 0, weight: own, sample: index };
-            merged.add(sample.thread, stack.into(), entry);
+            let of = (sample.thread, recording.labels.at(sample.thread, sample.time));
+            merged.add(of, stack.into(), entry);
             if let Some(marker) = outside.filter(|_| weight > own) {
-                merged.add(
-                    sample.thread,
-                    Box::from([marker]),
-                    Entry { weight: weight - own, sample: Entry::NONE, ..entry },
-                );
+                merged.add(of, Box::from([marker]), Entry { weight: weight - own, sample: Entry::NONE, ..entry });
             }
         }
         for start in &recording.starts {
@@ -208,7 +207,8 @@ impl<'m, 'a> Merger<'m, 'a> {
             let line = self.intern(Line::marker(text.to_owned()));
             let weight = start.weight.into();
             let entry = Entry { time: start.time, stack: 0, weight, sample: Entry::NONE };
-            merged.add(start.thread, Box::from([line]), entry);
+            let of = (start.thread, recording.labels.at(start.thread, start.time));
+            merged.add(of, Box::from([line]), entry);
         }
         let (stacks, entries) = merged.sorted();
         let fatal = recording.fatal.iter().map(|sample| self.stack(sample).into()).collect();

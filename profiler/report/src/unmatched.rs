@@ -37,6 +37,16 @@ fn of(condition: &Condition, recording: &Recording, profile: &Profile) -> String
             }),
         ),
         Condition::Process(pattern) => ("process", pattern, ranked(profile, program)),
+        Condition::Label(key, pattern) => {
+            let labels = |stack: &Stack| recording.labels.of(stack.labels).to_vec();
+            let pairs = |stack: &Stack| labels(stack).iter().map(|(key, value)| format!("{key}:{value}")).collect();
+            let wanted = pattern.as_ref().map_or(String::new(), |pattern| format!(":{}", pattern.as_str()));
+            let there = match recording.labels.is_empty() {
+                true => "none has a label at all (uu_label_set() of uu.h sets them)".to_owned(),
+                false => format!("there are {}", ranked(profile, pairs)),
+            };
+            return format!("no sample has the label {key}{wanted}; {there}");
+        }
         Condition::Ignore(pattern) => {
             return format!("every sample has a function or source file that matches {:?}", pattern.as_str())
         }

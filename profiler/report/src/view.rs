@@ -67,12 +67,15 @@ impl View {
         if self.lines {
             by_line(format, &mut profile);
         }
-        if !self.groups.process && !self.groups.thread {
+        if !self.groups.process && !self.groups.thread && !self.groups.label {
             return Ok(profile);
         }
         match format {
             Format::Folded | Format::Svg | Format::Summary | Format::Html => Ok(group(recording, profile, self.groups)),
-            _ => Err(format!("the format {} has processes and threads of its own, without --by", format.offer().name)),
+            _ => Err(format!(
+                "the format {} has processes, threads and labels of its own, without --by",
+                format.offer().name
+            )),
         }
     }
 }

@@ -13,7 +13,7 @@ fn profile(stacks: &[(&[&str], u64)]) -> Profile {
             out.lines.len() as u32 - 1
         };
         let lines = functions.iter().map(&mut line).collect();
-        out.stacks.push(Stack { thread: 0, lines, samples: *weight, weight: *weight });
+        out.stacks.push(Stack { thread: 0, lines, labels: 0, samples: *weight, weight: *weight });
     }
     out
 }
@@ -79,7 +79,7 @@ fn python(stacks: &[(&[(&str, &str)], u64)]) -> Profile {
             out.lines.len() as u32 - 1
         };
         let lines = functions.iter().map(&mut line).collect();
-        out.stacks.push(Stack { thread: 0, lines, samples: *weight, weight: *weight });
+        out.stacks.push(Stack { thread: 0, lines, labels: 0, samples: *weight, weight: *weight });
     }
     out
 }

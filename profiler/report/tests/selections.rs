@@ -125,7 +125,7 @@ fn wrong_conditions_are_explained() {
 
 #[test]
 fn processes_and_threads_above_their_stacks() {
-    let groups = Groups { process: true, thread: true };
+    let groups = Groups { process: true, thread: true, label: false };
     let stacks = folded(View { groups, ..view(&[]) });
     assert!(stacks.iter().all(|(stack, _)| stack.starts_with("prog ")), "{stacks:?}");
     let of = |start: &str| stacks.iter().filter(|(s, _)| s.starts_with(start)).map(|s| s.1).sum::<u64>();

@@ -28,7 +28,8 @@ pub struct FactsHeader {
     pub magic: u64,
     /// Number of facts and tables published; a target that found nothing searches again when it changes.
     pub count: AtomicU32,
-    /// Non-zero: the recording is over.
+    /// Bit 0: the recording is over. The bits above it count the times at which the recorder has paused the recording
+    /// or has resumed it: it is paused where their number is odd.
     pub stopped: AtomicU32,
     /// A robust mutex
     /// ([pthread_mutexattr_setrobust(3)](https://man7.org/linux/man-pages/man3/pthread_mutexattr_setrobust.3.html))
@@ -39,6 +40,17 @@ pub struct FactsHeader {
 
 /// `FUTEX_OWNER_DIED` (<https://github.com/torvalds/linux/blob/v6.1/include/uapi/linux/futex.h>).
 pub const OWNER_DIED: u32 = 0x4000_0000;
+
+/// The bit of [`FactsHeader::stopped`] that says that the recording is over.
+pub const IS_OVER: u32 = 1;
+
+/// What [`FactsHeader::stopped`] is to be, where it was `before`, from the time on at which the recorder pauses the
+/// recording or resumes it.
+pub const fn switched(before: u32, paused: bool) -> u32 {
+    let switches = (before >> 1).wrapping_add(1);
+    let switches = if switches & 1 == paused as u32 { switches } else { switches.wrapping_add(1) };
+    before & IS_OVER | switches << 1
+}
 
 /// One object's facts for one plugin (an object has at most one claiming plugin).
 #[repr(C)]
@@ -94,7 +106,13 @@ impl FactsView {
     pub fn is_over(&self) -> bool {
         let header = self.header();
         let [recorder, ..] = &header.recorder;
-        header.stopped.load(Ordering::Acquire) != 0 || recorder.load(Ordering::Acquire) & OWNER_DIED != 0
+        header.stopped.load(Ordering::Acquire) & IS_OVER != 0 || recorder.load(Ordering::Acquire) & OWNER_DIED != 0
+    }
+
+    /// Number of times at which the recorder has paused the recording, or has resumed it. Odd: it is paused.
+    /// Async-signal-safe, without a system call.
+    pub fn switches(&self) -> u32 {
+        self.header().stopped.load(Ordering::Acquire) >> 1
     }
 
     /// Number of facts and tables published so far.

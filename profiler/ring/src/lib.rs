@@ -18,6 +18,7 @@ pub mod copy;
 pub mod facts;
 pub mod frees;
 pub mod injected;
+pub mod labels;
 pub mod layout;
 pub mod names;
 pub mod numbers;

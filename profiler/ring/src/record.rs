@@ -29,6 +29,9 @@ uunwind_core::numbered! {
         Place = 8;
         /// The allocation that the sample after it is of: [`AllocationRecord`].
         Allocation = 9;
+        /// The thread's labels, when they have changed: [`LabelsRecord`], then their text ([`crate::labels`]), padded
+        /// to 8.
+        Labels = 10;
     }
 }
 
@@ -137,6 +140,20 @@ pub struct AllocationRecord {
     pub id: u64,
     /// Bytes that were asked for.
     pub size: u64,
+}
+
+/// Fixed part of a thread's labels.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct LabelsRecord {
+    /// Size and type of the record.
+    pub header: RecordHeader,
+    /// When they were set, in ns of CLOCK_MONOTONIC.
+    pub time: u64,
+    /// Bytes of text that follow, before padding; 0: there are none from then on.
+    pub bytes: u32,
+    /// Always zero.
+    pub reserved: u32,
 }
 
 /// Fixed part of a name.

@@ -22,6 +22,7 @@ use uunwind_recorder::objects::Objects;
 use uunwind_recorder::output::{default_name, settle, Older, OutputFile};
 use uunwind_recorder::snapshot::{Now, Snapshots};
 use uunwind_recorder::survey::Survey;
+use uunwind_recorder::switch::{Of, Switch};
 use uunwind_recorder::{machine, Outcome, RecordError};
 use uunwind_recording::{End, EndCause, Object, Recording, Writer, FROM_INSIDE};
 use uunwind_remote::dump::exe;
@@ -77,6 +78,10 @@ pub fn record(
     let common = Common::new(object, attach.rate, attach.flags);
     let (mut family, memories) = Family::begin(pid, attach.with_children, common).map_err(Refusal::Declined)?;
     let Memories { session, mut facts } = memories;
+    if attach.start_paused {
+        facts.switch(true);
+    }
+    let mut switch = Switch::new(Of { pid, session: session.memory().inode(), ..Of::default() }, attach.start_paused);
     // From here on, whatever happens, the samplers are taken out.
     family.pids().for_each(|pid| analyse(pid, &mut objects, &mut facts));
     let files = output.file().and_then(|file| Ok((file.try_clone()?, file)));
@@ -120,6 +125,10 @@ pub fn record(
             break EndCause::Asked;
         }
         let look = second.elapsed() >= SECOND;
+        if let Some(paused) = switch.look() {
+            drain.switch(paused);
+            switch.done();
+        }
         drain.pass(look);
         if drain.samples > 0 {
             older.take().into_iter().for_each(Older::discard);
@@ -161,6 +170,7 @@ pub fn record(
             costs.programs
         ));
     }
+    notes.extend(switch.end());
     let unrecorded = not_recorded(&left);
     notes.extend(unrecorded.clone());
     report(snapshots.made(true), &mut event);

@@ -59,8 +59,11 @@ impl Drain {
     fn start(&mut self, block: usize) {
         let Some(Some(Use::Thread(thread))) = self.uses.get(block) else { return };
         let Some(Some(Use::Process(process))) = self.uses.get(thread.process_block) else { return };
+        let was_paused = self.was_paused(thread.process_block);
         let (Some(starts), Some(header)) = (&mut self.starts, self.session.thread(block)) else { return };
         let ThreadUse { index, pid, tid, is_sampled, .. } = **thread;
+        // What has passed in a pause is in no sample.
+        let is_sampled = is_sampled || was_paused;
         let is_next = |other: &Use| matches!(other, Use::Process(p) if p.pid == pid && p.index > process.index);
         let goes_on = self.uses.iter().flatten().any(is_next);
         let cpu_before = header.cpu_before.load(Ordering::Relaxed);

@@ -47,18 +47,24 @@ impl Drain {
     }
 
     fn seen(&mut self, seen: Vec<Seen>) {
+        // Whoever watches goes on meanwhile, so that nothing is due at once afterwards.
+        let paused = if seen.is_empty() { Vec::new() } else { self.paused_threads() };
         for seen in seen {
             match seen {
                 Seen::Name(name) => self.writer.name(&name),
                 Seen::Object(object) => self.object(object),
                 Seen::ThreadName(thread, name) => self.kernel_name(thread, &name),
+                Seen::Sample { thread, .. } if paused.contains(&thread) => {}
                 Seen::Sample { thread, time, weight, words, stop, flags } => {
                     let (stack, _) = self.stacks.intern(&words, |node| self.writer.node(node));
                     let kind = SampleKind::Waiting.number();
                     self.writer.sample(Sample { thread, stack, time, weight, stop, kind, flags });
                     self.samples += 1;
                 }
-                Seen::Waits(waits) => self.writer.waits(&waits),
+                Seen::Waits(mut waits) => {
+                    waits.retain(|wait| !paused.contains(&wait.thread));
+                    self.writer.waits(&waits);
+                }
                 Seen::Note(note) => self.writer.note(&note),
             }
         }

@@ -91,6 +91,14 @@ impl Sampler {
         });
     }
 
+    /// The recording is paused: what the process's threads have used, or waited, since the last look is in no sample.
+    pub(super) fn pass_over(&mut self, index: usize) {
+        self.with_target(index, |sampler, target| {
+            sampler.watch(target, false);
+            target.threads.values_mut().for_each(|thread| thread.due = 0);
+        });
+    }
+
     /// What looks have cost so far: CPU time of this thread, as what is stopped may have to wait for a CPU; without the
     /// looks for threads' names, which have intervals of their own.
     pub(super) fn cost(&self) -> Duration {

@@ -17,8 +17,12 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     let threads = recording.threads.iter();
     let threads = threads.map(|t| json!({"process": t.process, "tid": t.tid, "name": t.name}));
     let stacks = profile.stacks.iter();
-    let stacks =
-        stacks.map(|s| json!({"thread": s.thread, "frames": s.lines, "samples": s.samples, "weight": s.weight}));
+    let labels = |set: u32| Some(recording.labels.of(set)).filter(|of| !of.is_empty()).map(super::object);
+    let stacks = stacks.map(|s| {
+        json!({
+            "thread": s.thread, "frames": s.lines, "samples": s.samples, "weight": s.weight, "labels": labels(s.labels),
+        })
+    });
     let entries = profile.entries.iter();
     let entries = entries.map(|e| json!({"time": since(e.time), "stack": e.stack, "weight": e.weight}));
     let places: HashMap<u32, usize> = profile.entries.iter().zip(0..).map(|(entry, at)| (entry.sample, at)).collect();

@@ -278,6 +278,17 @@ pub fn render(format: Format, recording: &Recording, view: impl Into<View>) -> R
     }
 }
 
+/// Labels as an object of JSON.
+pub(crate) fn object(labels: &[(String, String)]) -> serde_json::Value {
+    labels.iter().map(|(key, value)| (key.clone(), serde_json::Value::from(value.as_str()))).collect()
+}
+
+/// Labels in a line, for people: `KEY=VALUE, KEY=VALUE`.
+pub(crate) fn line_of(labels: &[(String, String)]) -> String {
+    let pairs: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    printable(&pairs.join(", "))
+}
+
 /// The sampling period, in ns, of a format that shows time.
 pub(crate) fn period(rate: u32) -> u64 {
     Unit::Time.least(rate)

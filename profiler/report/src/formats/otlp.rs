@@ -65,7 +65,7 @@ struct Dictionary<'a> {
     locations: Table<Vec<u32>>,
     functions: Table<(String, String, u32)>,
     texts: Table<String>,
-    attributes: Table<(&'static str, Value)>,
+    attributes: Table<(String, Value)>,
     stacks: Table<Box<[u32]>>,
 }
 
@@ -131,16 +131,19 @@ impl Dictionary<'_> {
         let mut out = Message::default();
         out.message(1, self.value_type());
         for thread in threads {
-            let mut stacks: BTreeMap<&[u32], Vec<&Entry>> = BTreeMap::new();
-            for (entry, Stack { lines, .. }) in &thread.entries {
-                stacks.entry(lines).or_default().push(entry);
+            let mut stacks: BTreeMap<(&[u32], u32), Vec<&Entry>> = BTreeMap::new();
+            for (entry, Stack { lines, labels, .. }) in &thread.entries {
+                stacks.entry((lines, *labels)).or_default().push(entry);
             }
             let id = self.attribute("thread.id", Value::Number(thread.tid.into()));
             let name = self.attribute("thread.name", Value::Text(thread.name.to_owned()));
-            for (lines, entries) in stacks {
+            for ((lines, labels), entries) in stacks {
                 let mut sample = Message::default();
                 sample.number(1, self.stack(lines));
-                sample.packed(2, [id, name]);
+                let labels = self.recording.labels.of(labels).iter();
+                let labels: Vec<u64> =
+                    labels.map(|(key, value)| self.attribute(key, Value::Text(value.clone()))).collect();
+                sample.packed(2, [id, name].into_iter().chain(labels));
                 sample.packed(4, entries.iter().map(|entry| entry.weight.saturating_mul(least)));
                 // Threads' times are since the beginning.
                 sample.packed_fixed(5, entries.iter().map(|entry| settings.start_unix.saturating_add(entry.time)));
@@ -175,8 +178,8 @@ impl Dictionary<'_> {
         })
     }
 
-    fn attribute(&mut self, name: &'static str, value: Value) -> u64 {
-        let key = (name, value);
+    fn attribute(&mut self, name: &str, value: Value) -> u64 {
+        let key = (name.to_owned(), value);
         self.attributes.find(&key).unwrap_or_else(|| {
             let mut out = Message::default();
             out.number(1, self.text(name));

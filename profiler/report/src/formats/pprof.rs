@@ -1,6 +1,7 @@
 //! pprof: the profile.proto of google/pprof, with mappings and build-ids, functions and lines, and labels for process
-//! and thread. Sample types: samples/count and cpu/nanoseconds, or wall/nanoseconds; of allocations, those of Go's heap
-//! profiles: alloc_objects, alloc_space, inuse_objects, inuse_space. In use is what was held at the end.
+//! and thread, and those that the thread has set. Sample types: samples/count and cpu/nanoseconds, or wall/nanoseconds;
+//! of allocations, those of Go's heap profiles: alloc_objects, alloc_space, inuse_objects, inuse_space. In use is what
+//! was held at the end.
 
 use super::proto::Message;
 use crate::stacks::{Kind, Line, Profile};
@@ -130,6 +131,7 @@ impl Builder<'_> {
                 None => sample.packed(2, [stack.samples, stack.weight.saturating_mul(least)]),
             }
             self.labels(stack.thread, &mut sample);
+            self.own_labels(stack.labels, &mut sample);
             self.out.message(field::SAMPLE, sample);
         }
         let value = self.value_type(name, unit);
@@ -170,6 +172,16 @@ impl Builder<'_> {
                 label.number(2, self.strings.id(text));
             }
             label.number(3, number);
+            sample.message(3, label);
+        }
+    }
+
+    /// The labels that the thread has set. Readers take keys that occur twice for lists: those of uu's own come first.
+    fn own_labels(&mut self, set: u32, sample: &mut Message) {
+        for (key, value) in self.recording.labels.of(set) {
+            let mut label = Message::default();
+            label.number(1, self.strings.id(key));
+            label.number(2, self.strings.id(value));
             sample.message(3, label);
         }
     }

@@ -1,5 +1,6 @@
 //! The file format of speedscope (<https://www.speedscope.app/file-format-schema.json>): a profile for each thread, its
-//! samples in order of time, each as wide as the CPU time that it stands for.
+//! samples in order of time, each as wide as the CPU time that it stands for. What a thread did under different labels
+//! is in profiles of their own, by whose names they are chosen.
 
 use super::functions::Functions;
 use super::threads;
@@ -14,21 +15,25 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     let least = unit.least(recording.settings.rate);
     let mut profiles = Vec::new();
     for (_, thread) in threads::sampled(recording, profile) {
-        let stacks = thread.entries.iter().map(|(_, stack)| {
-            let frames = stack.lines.iter().rev().map(|line| functions.of(*line));
-            frames.collect::<Vec<u32>>()
-        });
-        let weights: Vec<u64> = thread.entries.iter().map(|(entry, _)| entry.weight.saturating_mul(least)).collect();
-        profiles.push(json!({
-            "type": "sampled",
-            "name": format!("{} {}: {}", threads::program(recording, thread.process),
-                threads::pid(recording, thread.process), thread.label()),
-            "unit": unit.name(),
-            "startValue": 0,
-            "endValue": weights.iter().fold(0u64, |sum, weight| sum.saturating_add(*weight)),
-            "samples": stacks.collect::<Vec<_>>(),
-            "weights": weights,
-        }));
+        let (program, pid) = (threads::program(recording, thread.process), threads::pid(recording, thread.process));
+        let name = format!("{program} {pid}: {}", thread.label());
+        for (labels, entries) in thread.by_labels() {
+            let stacks = entries.iter().map(|(_, stack)| {
+                let frames = stack.lines.iter().rev().map(|line| functions.of(*line));
+                frames.collect::<Vec<u32>>()
+            });
+            let weights: Vec<u64> = entries.iter().map(|(entry, _)| entry.weight.saturating_mul(least)).collect();
+            let labels = super::line_of(recording.labels.of(labels));
+            profiles.push(json!({
+                "type": "sampled",
+                "name": if labels.is_empty() { name.clone() } else { format!("{name} [{labels}]") },
+                "unit": unit.name(),
+                "startValue": 0,
+                "endValue": weights.iter().fold(0u64, |sum, weight| sum.saturating_add(*weight)),
+                "samples": stacks.collect::<Vec<_>>(),
+                "weights": weights,
+            }));
+        }
     }
     let frames = functions.list.iter().map(|line| {
         let mut frame = Map::from_iter([("name".to_owned(), Value::from(line.function.as_str()))]);

@@ -1,6 +1,7 @@
 //! The samples of each thread in order of time, for formats that show threads one by one.
 
 use crate::stacks::{Entry, Profile, Stack};
+use std::collections::BTreeMap;
 use uunwind_recording::Recording;
 
 /// Characters of a command line that are shown.
@@ -25,7 +26,7 @@ pub fn sampled<'a>(recording: &'a Recording, profile: &'a Profile) -> Vec<(u32, 
         let (process, tid) = thread.map_or((0, 0), |thread| (thread.process, thread.tid));
         Thread { process, tid, name: thread.map_or("", |thread| &thread.name), entries: Vec::new() }
     };
-    let mut threads = std::collections::BTreeMap::new();
+    let mut threads = BTreeMap::new();
     for entry in &profile.entries {
         let Some(stack) = profile.stacks.get(entry.stack as usize) else { continue };
         let time = entry.time.saturating_sub(recording.settings.start_monotonic);
@@ -35,7 +36,16 @@ pub fn sampled<'a>(recording: &'a Recording, profile: &'a Profile) -> Vec<(u32, 
     threads.into_iter().collect()
 }
 
-impl Thread<'_> {
+impl<'a> Thread<'a> {
+    /// Its samples by their labels, those without any first.
+    pub fn by_labels(&self) -> BTreeMap<u32, Vec<(Entry, &'a Stack)>> {
+        let mut sets: BTreeMap<u32, Vec<(Entry, &Stack)>> = BTreeMap::new();
+        for (entry, stack) in &self.entries {
+            sets.entry(stack.labels).or_default().push((*entry, stack));
+        }
+        sets
+    }
+
     /// Its name and thread id for people.
     pub fn label(&self) -> String {
         format!("{} (thread {})", if self.name.is_empty() { "?" } else { self.name }, self.tid)

@@ -6,6 +6,7 @@
 
 mod pipe;
 
+use crate::formats::object;
 use crate::resolve::is_complete;
 pub use pipe::{Delivery, Pipe};
 use serde_json::{json, Value};
@@ -29,6 +30,8 @@ pub struct Stream {
     begun: bool,
     processes: Vec<(u32, Vec<String>)>,
     threads: Vec<Thread>,
+    /// The labels of threads that have any.
+    labels: HashMap<u32, Value>,
     objects: Vec<Object>,
     of_process: HashMap<u32, Vec<u32>>,
     names: HashMap<(u32, u32), Name>,
@@ -71,6 +74,7 @@ impl Stream {
             begun: false,
             processes: Vec::new(),
             threads: Vec::new(),
+            labels: HashMap::new(),
             objects: Vec::new(),
             of_process: HashMap::new(),
             names: HashMap::new(),
@@ -120,7 +124,7 @@ impl Stream {
         unit.line(&json!({
             "type": "sample", "thread": sample.thread, "time": sample.time, "weight": sample.weight, "kind": kind,
             "stop": sample.reason().map(|reason| reason.text()), "complete": is_complete(sample),
-            "flags": sample.flags, "frames": stack,
+            "flags": sample.flags, "frames": stack, "labels": self.labels.get(&sample.thread),
         }));
         unit
     }
@@ -256,6 +260,13 @@ impl Tap for Stream {
             name.clone_into(&mut of.name);
             // Its line is written again.
             self.threads_sent.remove(&thread);
+        }
+    }
+
+    fn labels(&mut self, thread: u32, labels: &[(String, String)]) {
+        match labels {
+            [] => drop(self.labels.remove(&thread)),
+            some => drop(self.labels.insert(thread, object(some))),
         }
     }
 

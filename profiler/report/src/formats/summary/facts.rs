@@ -150,6 +150,11 @@ fn missing(recording: &Recording) -> Vec<String> {
     if recording.notes.iter().any(|note| note.starts_with(NOT_RECORDED)) {
         reasons.push("processes that were not recorded, see the notes".to_owned());
     }
+    let paused = recording.counters.iter().fold(0u64, |sum, (_, c)| sum.saturating_add(c.paused));
+    if paused > 0 {
+        let seconds = paused as f64 / f64::from(recording.settings.rate.max(1));
+        reasons.push(format!("{seconds:.2} s while the recording was paused"));
+    }
     let weight = recording.lost.iter().fold(0u64, |sum, lost| sum.saturating_add(lost.weight));
     if weight > 0 {
         reasons.push(format!(

@@ -217,7 +217,7 @@ mod tests {
             ..Recording::default()
         };
         let line = |named, object| Line { kind: Kind::Native, named, object, ..Line::marker("x".to_owned()) };
-        let stack = |line, weight| Stack { thread: 0, lines: [line].into(), samples: 1, weight };
+        let stack = |line, weight| Stack { thread: 0, lines: [line].into(), labels: 0, samples: 1, weight };
         let stacks = vec![stack(0, unknown), stack(1, stripped), stack(2, 100 - unknown - stripped)];
         hints(
             &recording,

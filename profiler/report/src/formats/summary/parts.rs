@@ -134,7 +134,7 @@ mod tests {
     }
 
     fn stack(lines: &[u32], weight: u64) -> Stack {
-        Stack { thread: 0, lines: lines.into(), samples: 1, weight }
+        Stack { thread: 0, lines: lines.into(), labels: 0, samples: 1, weight }
     }
 
     fn render(recording: &Recording, profile: &Profile, style: super::super::Style) -> String {

@@ -334,7 +334,7 @@ mod tests {
     }
 
     fn stack(lines: &[u32], weight: u64) -> Stack {
-        Stack { thread: 0, lines: lines.into(), samples: 1, weight }
+        Stack { thread: 0, lines: lines.into(), labels: 0, samples: 1, weight }
     }
 
     fn rendered(lines: Vec<Line>, stacks: Vec<Stack>) -> String {

@@ -181,7 +181,8 @@ mod tests {
     fn profile() -> Profile {
         let kinds = [("[waiting in read]", Kind::Waiting), ("work", Kind::Native), ("main", Kind::Native)];
         let lines = kinds.map(|(name, kind)| Line { kind, ..Line::marker(name.to_owned()) }).to_vec();
-        let stack = |thread, lines: &[u32], weight| Stack { thread, lines: lines.into(), samples: weight, weight };
+        let stack =
+            |thread, lines: &[u32], weight| Stack { thread, lines: lines.into(), labels: 0, samples: weight, weight };
         let stacks = vec![stack(0, &[0, 1, 2], 30), stack(0, &[1, 2], 10), stack(1, &[0, 2], 60)];
         Profile { lines, stacks, ..Profile::default() }
     }
@@ -217,7 +218,7 @@ mod tests {
             scripted("run", "<frozen runner>"),
             scripted("main", "/app/slow.x"),
         ];
-        let stack = |lines: &[u32]| Stack { thread: 0, lines: lines.into(), samples: 1, weight: 1 };
+        let stack = |lines: &[u32]| Stack { thread: 0, lines: lines.into(), labels: 0, samples: 1, weight: 1 };
         let profile = Profile { lines, ..Profile::default() };
         let text = |lines: &[u32]| text(&Recording::default(), &profile, &profile.lines, &stack(lines));
         assert_eq!(text(&[0, 1, 2, 3, 4]), "work (/app/slow.x:7) [waiting in futex] < main (/app/slow.x:7)");
@@ -243,7 +244,7 @@ mod tests {
         ];
         let profile = Profile { lines, ..Profile::default() };
         let text = |frames: &[u32]| {
-            let stack = Stack { thread: 0, lines: frames.into(), samples: 1, weight: 1 };
+            let stack = Stack { thread: 0, lines: frames.into(), labels: 0, samples: 1, weight: 1 };
             text(&Recording::default(), &profile, &profile.lines, &stack)
         };
         assert_eq!(text(&[0, 1, 2, 3, 4, 5]), "Queue::take [waiting in futex] < main");
