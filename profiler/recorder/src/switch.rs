@@ -164,7 +164,9 @@ pub enum SwitchError {
 /// The text of [`SwitchError::NotRecorded`]. `hidden`: there is a uu whose descriptors may not be looked at.
 fn not_recorded(pid: &u32, hidden: &bool) -> String {
     let other = if *hidden { ", or by another user's uu" } else { "" };
-    format!("process {pid} is not being recorded{other}. Start it with `uu record`, or record it with `uu record -p {pid}`")
+    format!(
+        "process {pid} is not being recorded{other}. Start it with `uu record`, or record it with `uu record -p {pid}`"
+    )
 }
 
 /// Pauses the recording of a process, or resumes it, and waits until that is done. `pid`: a recorded process, or the uu
