@@ -11,6 +11,7 @@ use crate::plugin::{Description, Entry};
 use crate::setup_wakeup::Due;
 use crate::steps::Steps;
 use core::ffi::c_void;
+use core::sync::atomic::AtomicU64;
 
 /// Symbol under which `libuunwind.so` exports its [`Library`] table. Versioned by name: an object of another version
 /// does not find it.
@@ -18,7 +19,7 @@ pub const LIBRARY_SYMBOL: &core::ffi::CStr = c"uu_private_library_0";
 
 /// Distinguishes builds: raised with every change of this file, and different where the structures that cross it are.
 pub const BUILD: u32 =
-    (14 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
+    (15 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
 
 /// What a walk with semantic frames asks of whoever keeps its names and facts: the sampler (`profiler/preload`) for
 /// samples, `ffi/stacks` for `uu_walk`. All are called inside handlers.
@@ -35,6 +36,16 @@ pub struct Client {
     /// The rule table for a key: false if there is none (yet), else `*bytes`, 8-aligned, and `*len`, which never
     /// change.
     pub table: unsafe extern "C" fn(context: *mut c_void, key: u64, bytes: *mut *const u8, len: *mut usize) -> bool,
+    /// The rule for the process address `lookup`, made from the machine code of a JIT: false if there is none, else
+    /// `*rule`, the words of a [`crate::rule::Packed`]. It counts only if `same(reader, address, copy, len)` says that
+    /// the `len` bytes at a process address are those that it was made from; the copy may change meanwhile.
+    pub code_rule: unsafe extern "C" fn(
+        context: *mut c_void,
+        lookup: u64,
+        same: unsafe extern "C" fn(reader: *mut c_void, address: u64, copy: *const AtomicU64, len: usize) -> bool,
+        reader: *mut c_void,
+        rule: *mut [u64; 3],
+    ) -> bool,
     /// As [`crate::walk::Names::find_name`].
     pub find_name: unsafe extern "C" fn(context: *mut c_void, code: u64, fingerprint: u64) -> u32,
     /// As [`crate::walk::Names::describe`]; bytes are read by `read(reader, address, out, len)`.

@@ -149,13 +149,18 @@ impl Live<'_> {
             // Recognition reads code on both sides of the pc. Next to a window's code may lie what another thread
             // unmaps at this moment; and what its registrar says about it is right.
             let recognised = uunwind_sources::outside_of_objects(cursor.regs.pc, reader);
-            return recognised.map_or_else(|| fallback_rule::unowned(cursor, self, reader), |rule| rule.pack());
+            return match recognised {
+                Some(rule) => rule.pack(),
+                None => {
+                    self.rule_by_code(cursor, reader).unwrap_or_else(|| fallback_rule::unowned(cursor, self, reader))
+                }
+            };
         };
         let (key, generation) = (key(cursor), held.window().generation | WINDOW);
         let remembered = !matches!(held.window().kind, Kind::FramePointer | Kind::Opaque | Kind::Stepper);
         if remembered {
             if let Some(rule) = RULES.get(key, generation).and_then(Packed::from_words) {
-                return or_frame_pointer(rule, cursor, self, reader);
+                return self.or_rule_by_code(rule, cursor, reader);
             }
         }
         let protector = self.window_protector(held);
@@ -182,7 +187,13 @@ impl Live<'_> {
         if remembered && lasts {
             RULES.put(key, generation, rule.words());
         }
-        or_frame_pointer(rule, cursor, self, reader)
+        self.or_rule_by_code(rule, cursor, reader)
+    }
+
+    /// `rule`, or, where there is none, the rule made from the machine code, or the rule by the frame pointer.
+    fn or_rule_by_code(&mut self, rule: Packed, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+        let by_code = if rule.failed_for(StopReason::NoRule) { self.rule_by_code(cursor, reader) } else { None };
+        by_code.unwrap_or_else(|| or_frame_pointer(rule, cursor, self, reader))
     }
 
     /// The second word of a frame in a window: the window's generation, and the name id of its function.

@@ -3,13 +3,23 @@
 use crate::memory::Memory;
 use crate::{facts, names};
 use core::ffi::c_void;
+use core::sync::atomic::AtomicU64;
 use uunwind_core::library::Client;
 use uunwind_core::objects::Object;
 use uunwind_core::plugin::Description;
 
 /// The function table that each whole walk gets. Its context is the thread's [`Memory`].
-pub static CLIENT: Client =
-    Client { object_seen, facts_count, facts: facts_of, table, find_name, describe, foreign_code, plugin_failed };
+pub static CLIENT: Client = Client {
+    object_seen,
+    facts_count,
+    facts: facts_of,
+    table,
+    code_rule,
+    find_name,
+    describe,
+    foreign_code,
+    plugin_failed,
+};
 
 unsafe extern "C" fn object_seen(_context: *mut c_void, _object: *const Object) -> bool {
     true
@@ -33,6 +43,17 @@ unsafe extern "C" fn facts_of(_context: *mut c_void, key: u64, bytes: *mut *cons
 
 unsafe extern "C" fn table(_context: *mut c_void, _key: u64, _bytes: *mut *const u8, _len: *mut usize) -> bool {
     // What set-up built is looked at without being asked for (`uunwind_live::tables`).
+    false
+}
+
+unsafe extern "C" fn code_rule(
+    _context: *mut c_void,
+    _lookup: u64,
+    _same: unsafe extern "C" fn(*mut c_void, u64, *const AtomicU64, usize) -> bool,
+    _reader: *mut c_void,
+    _rule: *mut [u64; 3],
+) -> bool {
+    // Nobody analyses code while the program runs.
     false
 }
 

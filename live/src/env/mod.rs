@@ -3,6 +3,7 @@
 mod answers;
 mod claims;
 mod code;
+mod code_rule;
 mod place;
 mod rules;
 mod sampler;

@@ -4,7 +4,7 @@ use crate::plugins;
 use crate::process::{self, Process};
 use crate::signals;
 use core::ffi::c_void;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use uunwind_core::library::Client;
 use uunwind_core::objects::Object;
 use uunwind_core::plugin::{Description, Text, TABLE_LIMIT, TEXT_LIMIT};
@@ -15,7 +15,7 @@ use uunwind_ring::writer::RingWriter;
 
 /// The function table that each walk gets.
 pub static CLIENT: Client =
-    Client { object_seen, facts_count, facts, table, find_name, describe, foreign_code, plugin_failed };
+    Client { object_seen, facts_count, facts, table, code_rule, find_name, describe, foreign_code, plugin_failed };
 
 /// The context argument of the table's functions.
 pub struct Context {
@@ -134,6 +134,23 @@ unsafe extern "C" fn table(context: *mut c_void, key: u64, bytes: *mut *const u8
         bytes.write(table.as_ptr());
         len.write(table.len());
     }
+    true
+}
+
+unsafe extern "C" fn code_rule(
+    context: *mut c_void,
+    lookup: u64,
+    same: unsafe extern "C" fn(*mut c_void, u64, *const AtomicU64, usize) -> bool,
+    reader: *mut c_void,
+    rule: *mut [u64; 3],
+) -> bool {
+    // SAFETY: the handler's context.
+    let context = unsafe { &*context.cast::<Context>() };
+    // SAFETY: the walk's function, with its reader.
+    let same = |address, copy, len| unsafe { same(reader, address, copy, len) };
+    let Some(found) = context.process.code_rules.find(lookup, same) else { return false };
+    // SAFETY: the caller passes a valid place for the result.
+    unsafe { rule.write(found) };
     true
 }
 

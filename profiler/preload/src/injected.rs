@@ -21,7 +21,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use uunwind_core::library::Library;
 use uunwind_core::plugin::Entry;
 use uunwind_core::syscall::{self, nr};
-use uunwind_ring::facts::{FactsView, FACTS_BYTES};
+use uunwind_ring::code_rules::CodeRulesView;
+use uunwind_ring::facts::{FactsView, CODE_RULES_OFFSET, FACTS_BYTES};
 use uunwind_ring::injected::{
     Control, Region, ALTERNATE_STACK, ARM, BEGUN, FAILED_CALL, NO_ROOM, OVER, REGIONS, SIGNAL_TAKEN,
 };
@@ -115,10 +116,11 @@ unsafe fn install(
     unsafe { plugins::add_all(library, entries) };
     let no_room = (NO_ROOM, 0);
     // SAFETY: both are mapped, and stay so for as long as this code.
-    let (session, facts, tables) = unsafe {
-        let facts = FactsView::new((*control).facts as *const u8).ok_or(no_room)?;
-        let tables = TablesView::new(((*control).facts as *const u8).add(FACTS_BYTES));
-        (Session::at((*control).session as *mut u8), facts, tables)
+    let (session, facts, tables, code_rules) = unsafe {
+        let base = (*control).facts as *const u8;
+        let facts = FactsView::new(base).ok_or(no_room)?;
+        let code_rules = CodeRulesView::new(base.add(CODE_RULES_OFFSET));
+        (Session::at((*control).session as *mut u8), facts, TablesView::new(base.add(FACTS_BYTES)), code_rules)
     };
     // SAFETY: as the caller says. By the fields: handlers use others of them at the same time, so there is no
     // reference to the whole.
@@ -135,6 +137,7 @@ unsafe fn install(
         session,
         facts,
         tables,
+        code_rules,
         names: names.cast(),
         objects: Path::copy(&[]),
         setting: Setting { recorder, session_fd: 0, facts_fd: 0, rate: rate.max(1), flags },

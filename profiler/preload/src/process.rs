@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use uunwind_core::library::Library;
 use uunwind_core::syscall::{self, nr};
 use uunwind_core::walk::PLUGIN_INDICES;
+use uunwind_ring::code_rules::CodeRulesView;
 use uunwind_ring::facts::FactsView;
 use uunwind_ring::layout::{ProcessBlock, LIVE_PROCESS};
 use uunwind_ring::names::{self, NameEntry, Names};
@@ -22,6 +23,8 @@ pub struct Process {
     pub facts: FactsView,
     /// The published rule tables, mapped after the facts.
     pub tables: TablesView,
+    /// The rules made from code of JITs, mapped after the tables.
+    pub code_rules: CodeRulesView,
     /// Memory for the table of name ids; all zero in a forked child.
     pub names: *mut NameEntry,
     /// Paths of libuunwind and of the plugins, between colons.

@@ -3,7 +3,8 @@
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use uunwind_core::syscall::{self, nr};
-use uunwind_ring::facts::{FactsView, FACTS_BYTES, PUBLISHED_BYTES};
+use uunwind_ring::code_rules::CodeRulesView;
+use uunwind_ring::facts::{FactsView, CODE_RULES_OFFSET, FACTS_BYTES, PUBLISHED_BYTES};
 use uunwind_ring::layout::*;
 use uunwind_ring::tables::TablesView;
 use uunwind_ring::FLAG_ALLOC;
@@ -191,11 +192,12 @@ pub fn decimal(mut n: u32, digits: &mut [u8; 10]) -> &[u8] {
     digits.get(first..).unwrap_or(&[])
 }
 
-/// The mapped facts and the rule tables that follow them.
+/// The mapped facts, and the rules that follow them.
 pub struct Published {
     base: *mut u8,
     pub facts: FactsView,
     pub tables: TablesView,
+    pub code_rules: CodeRulesView,
 }
 
 impl Published {
@@ -211,7 +213,8 @@ impl Published {
             if facts.is_none() {
                 unmap(base, PUBLISHED_BYTES);
             }
-            Some(Published { base, facts: facts?, tables: TablesView::new(base.add(FACTS_BYTES)) })
+            let tables = TablesView::new(base.add(FACTS_BYTES));
+            Some(Published { base, facts: facts?, tables, code_rules: CodeRulesView::new(base.add(CODE_RULES_OFFSET)) })
         }
     }
 

@@ -57,7 +57,7 @@ fn record(session: &CStr) {
     if setting.flags & FLAG_NO_CHILDREN != 0 && parent != setting.recorder || process::in_other_pid_namespace() {
         return;
     }
-    let Some((session, Published { facts, tables, .. })) = map_recording(&setting) else { return };
+    let Some((session, Published { facts, tables, code_rules, .. })) = map_recording(&setting) else { return };
     let Some((starts, names)) =
         slots::map_first(threads::STARTS_BYTES, core::mem::size_of::<NameEntry>() * names::ENTRIES)
     else {
@@ -80,7 +80,9 @@ fn record(session: &CStr) {
     let objects = Path::copy(list);
     // The program's own library, too, passes calls on to plugins.
     let at_once = has_own || objects.as_bytes() != list;
-    let process = Process { session, facts, tables, names, objects, setting, library, signal_frame, exe, outer: None };
+    let outer = None;
+    let process =
+        Process { session, facts, tables, code_rules, names, objects, setting, library, signal_frame, exe, outer };
     if !process::begin(process) {
         return session.unmap();
     }

@@ -10,6 +10,7 @@ mod waits;
 
 use crate::block_owners::{describe, plugins, ProcessUse, ThreadUse, Use};
 use crate::code_maps::CodeMaps;
+use crate::code_rules::CodeRules;
 use crate::ended::Ended;
 use crate::facts::FactsPublisher;
 use crate::jit::Jit;
@@ -104,11 +105,12 @@ impl Drain {
         writer: Writer<File>,
         survey: Survey,
     ) -> Drain {
+        let jit = Jit::with_rules(CodeRules::new(facts.memory().clone()));
         Drain {
             session,
             facts,
             objects,
-            jit: Jit::default(),
+            jit,
             writer,
             code_maps: None,
             uses: (0..BLOCKS).map(|_| None).collect(),

@@ -169,6 +169,11 @@ impl FactsPublisher {
         self.tables.publish(key, table)
     }
 
+    /// The memory, for the rules that follow the tables.
+    pub fn memory(&self) -> &Arc<SharedMemory> {
+        &self.memory
+    }
+
     /// The rule tables, which other threads publish, too.
     pub fn tables(&self) -> &Tables {
         &self.tables
@@ -189,7 +194,7 @@ impl FactsPublisher {
 mod tests {
     use super::*;
     use uunwind_ring::facts::FactsView;
-    use uunwind_ring::tables::{TablesView, ENTRIES as TABLES};
+    use uunwind_ring::tables::{TablesView, ENTRIES as TABLES, TABLES_BYTES};
 
     #[test]
     fn a_target_finds_what_was_published() {
@@ -241,7 +246,7 @@ mod tests {
         assert_eq!(facts.publish(9, [0; 16], b"facts"), Ok(()), "under the same key");
         assert_eq!((view.find(9), view.find(9 + TABLES as u64)), (Some(&b"a table"[..]), Some(&b"another"[..])));
         assert_eq!(view.find(10), None);
-        assert_eq!(facts.publish_table(10, &vec![1; PUBLISHED_BYTES - FACTS_BYTES]), Err(Full));
+        assert_eq!(facts.publish_table(10, &vec![1; TABLES_BYTES]), Err(Full));
         assert_eq!(facts.publish_table(11, b"still room for small ones"), Ok(()));
     }
 

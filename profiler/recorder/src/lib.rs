@@ -29,6 +29,7 @@ mod analyst;
 pub mod block_owners;
 pub mod child;
 pub mod code_maps;
+pub mod code_rules;
 pub mod config;
 pub mod drain;
 mod ended;

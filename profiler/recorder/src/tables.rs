@@ -7,7 +7,7 @@ use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use uunwind_ring::facts::{FactsHeader, FACTS_BYTES};
-use uunwind_ring::tables::{TablesEntry, DATA_OFFSET, ENTRIES};
+use uunwind_ring::tables::{TablesEntry, DATA_OFFSET, ENTRIES, TABLES_BYTES};
 
 /// The only writer of the published rule tables. Its clones write to the same ones, from any thread.
 #[derive(Clone)]
@@ -46,6 +46,9 @@ impl Tables {
             return Err(Full);
         }
         let offset = state.next.max(DATA_OFFSET);
+        if offset.saturating_add(table.len()) > TABLES_BYTES {
+            return Err(Full);
+        }
         let at = self.memory.at(FACTS_BYTES + offset, table.len()).ok_or(Full)?;
         // SAFETY: the table's bytes inside the memory, in a part to which no entry points yet; the lock is held.
         unsafe { std::ptr::copy_nonoverlapping(table.as_ptr(), at, table.len()) };

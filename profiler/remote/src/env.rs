@@ -101,8 +101,22 @@ impl Remote<'_> {
         if let Some(window) = &found.window {
             found.rule = self.registered.rule_in(window, cursor, (self.memory, &mut InObjects(self.objects)), reader);
         }
-        found.rule = in_window::or_frame_pointer(found.rule, cursor, &mut InObjects(self.objects), reader);
+        if found.rule.failed_for(StopReason::NoRule) {
+            let by_code = self.registered.rule_by_code(cursor, self.memory, reader);
+            found.rule = by_code.unwrap_or_else(|| {
+                in_window::or_frame_pointer(found.rule, cursor, &mut InObjects(self.objects), reader)
+            });
+        }
         Some(found)
+    }
+
+    /// The rule of a frame in code that no unwind data describes.
+    fn unowned(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+        if let Some(rule) = uunwind_sources::outside_of_objects(cursor.regs.pc, reader) {
+            return rule.pack();
+        }
+        let by_code = self.registered.rule_by_code(cursor, self.memory, reader);
+        by_code.unwrap_or_else(|| fallback_rule::unowned(cursor, &mut InObjects(self.objects), reader))
     }
 
     /// The name id of the function of a window; 0: it has none that can be read.
@@ -200,14 +214,6 @@ pub fn place_in(object: &Mapped, address: u64, reader: &mut Reader<'_>) -> Place
     }
 }
 
-/// The rule of a frame in code that nothing describes.
-fn unowned(cursor: &Cursor, places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Packed {
-    match uunwind_sources::outside_of_objects(cursor.regs.pc, reader) {
-        Some(rule) => rule.pack(),
-        None => fallback_rule::unowned(cursor, places, reader),
-    }
-}
-
 /// Objects are mapped once in a walk, so their places distinguish them; no generation is 0.
 fn generation(index: usize) -> u64 {
     index as u64 + 1
@@ -219,7 +225,7 @@ impl Env for Remote<'_> {
             Some((index, object)) => self.in_object(object, index, cursor, reader),
             None => match self.in_registered(cursor, reader) {
                 Some(found) => found.rule,
-                None => unowned(cursor, &mut InObjects(self.objects), reader),
+                None => self.unowned(cursor, reader),
             },
         }
     }
@@ -235,7 +241,7 @@ impl Env for Remote<'_> {
             return Look { claim, ..Look::at(self.in_object(object, index, cursor, reader)) };
         }
         let Some(Found { window, generation, rule }) = self.in_registered(cursor, reader) else {
-            let rule = unowned(cursor, &mut InObjects(self.objects), reader);
+            let rule = self.unowned(cursor, reader);
             return Look { claim: self.unowned_claim(rule, false), ..Look::at(rule) };
         };
         let name = window.map_or(0, |window| self.window_name(&window, cursor.lookup_pc(), reader));

@@ -18,8 +18,10 @@ pub const ENTRIES: usize = 4096;
 pub const DATA_OFFSET: usize = 64 + ENTRIES * core::mem::size_of::<FactsEntry>();
 /// Size of the facts, the first part of the memfd, in bytes.
 pub const FACTS_BYTES: usize = 4 << 20;
-/// Size of the whole memfd in bytes: the facts, followed by the [`crate::tables`].
-pub const PUBLISHED_BYTES: usize = FACTS_BYTES + crate::tables::TABLES_BYTES;
+/// Offset of the [`crate::code_rules`].
+pub const CODE_RULES_OFFSET: usize = FACTS_BYTES + crate::tables::TABLES_BYTES;
+/// Size of the whole memfd in bytes: the facts, followed by the [`crate::tables`] and the [`crate::code_rules`].
+pub const PUBLISHED_BYTES: usize = CODE_RULES_OFFSET + crate::code_rules::CODE_RULES_BYTES;
 
 /// The first 64 bytes of the memory for facts.
 #[repr(C)]

@@ -10,8 +10,11 @@ use object::{elf, Endianness};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::rc::Rc;
+use std::sync::Arc;
+use uunwind_core::span::Span;
 use uunwind_elf::Image;
 use uunwind_recording::JitSource;
+use uunwind_ring::code_rules::MOST_PIECES;
 
 /// Symbol of the list's head, a variable of the JIT.
 pub const SYMBOL: &str = "__jit_debug_descriptor";
@@ -27,6 +30,9 @@ const A_LOOK: u64 = 64 << 20;
 pub const A_LIST: u64 = 1 << 30;
 /// The time between two looks is at least this multiple of the time that a look takes.
 const PART_OF_TIME: u64 = 5;
+/// At most this number of an object's sections with constants are looked at, and none that has more bytes.
+const MOST_CONSTANTS: usize = MOST_PIECES - 1;
+const LARGEST_CONSTANT: u64 = 16 << 10;
 /// At most this number of symbols of one object are read.
 const MOST_FUNCTIONS: usize = 1 << 18;
 
@@ -230,6 +236,8 @@ impl Descriptor {
             codes.extend(table.come(code, when()));
             !table.room.is_spent()
         });
+        let constants: Arc<[Span]> = constants(&image).into();
+        table.constants.extend(codes.iter().map(|code| (*code, constants.clone())));
         self.known.insert(entry, Known { address, size, hash, codes, seen: self.looks });
         true
     }
@@ -275,6 +283,22 @@ fn collect(image: &[u8], take: &mut impl FnMut(Code) -> bool) -> object::Result<
         }
     }
     Ok(())
+}
+
+/// Where the object's code may have tables of jumps: process addresses of sections that are neither written nor run.
+pub fn constants(image: &[u8]) -> Vec<Span> {
+    let sections = || {
+        let header = elf::FileHeader64::<Endianness>::parse(image).ok()?;
+        let endian = header.endian().ok()?;
+        Some((endian, header.section_headers(endian, image).ok()?))
+    };
+    let Some((endian, sections)) = sections() else { return Vec::new() };
+    let flags = u64::from(elf::SHF_ALLOC | elf::SHF_WRITE | elf::SHF_EXECINSTR);
+    let is_constant = |section: &&elf::SectionHeader64<Endianness>| {
+        section.sh_flags(endian) & flags == u64::from(elf::SHF_ALLOC) && section.sh_addr(endian) != 0
+    };
+    let spans = sections.iter().filter(is_constant).map(|s| Span::sized(s.sh_addr(endian), s.sh_size(endian)));
+    spans.filter(|span| !span.is_empty() && span.len() <= LARGEST_CONSTANT).take(MOST_CONSTANTS).collect()
 }
 
 /// File address of the list's head, if the object has one.

@@ -16,6 +16,7 @@ pub mod second_mappings;
 pub mod table;
 
 use crate::child::interrupted;
+use crate::code_rules::CodeRules;
 use crate::machine;
 use second_mappings::SecondMappings;
 use std::collections::{BTreeMap, HashMap};
@@ -23,11 +24,13 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use table::{Room, Table};
+use uunwind_core::span::Span;
 use uunwind_elf::maps::{self, Mapping};
 use uunwind_elf::process;
 use uunwind_elf::{files, Image};
 use uunwind_recording::objects::ObjectMap;
-use uunwind_recording::{JitNames, Object, Recording, SecondMapping};
+use uunwind_recording::{JitNames, JitSource, Object, Recording, SecondMapping};
+use uunwind_ring::code_rules::LARGEST_PIECE;
 
 /// At most this number of bytes of one file are read in one look.
 const AT_ONCE: usize = 1 << 20;
@@ -51,6 +54,8 @@ pub struct Jit {
     /// Facts key -> file address of the head of GDB's list, if the object has one.
     heads: HashMap<u64, Option<u64>>,
     notes: Vec<String>,
+    /// Makes rules for what is reported.
+    rules: CodeRules,
     /// Memory for all that is reported.
     room: Room,
     /// Bytes read at the ends of processes.
@@ -86,6 +91,8 @@ struct Process {
     /// Index of the process that it was forked from, whose code it has.
     parent: Option<u32>,
     table: Table,
+    /// Number of the table's events that rules were made for.
+    ruled: usize,
     map: Option<perf_map::PerfMap>,
     dumps: Vec<Dump>,
     /// The file that the next look begins with.
@@ -101,6 +108,11 @@ struct Process {
 }
 
 impl Jit {
+    /// Creates it with no process; these rules are made.
+    pub fn with_rules(rules: CodeRules) -> Jit {
+        Jit { rules, ..Jit::default() }
+    }
+
     /// Adds a process. `parent`: index of the process that it was forked from.
     pub fn process(&mut self, index: u32, pid: u32, start: u64, parent: Option<u32>) {
         let age = machine::monotonic().saturating_sub(start);
@@ -113,6 +125,7 @@ impl Jit {
             user,
             parent,
             table: Table { room: self.room.clone(), ..Table::default() },
+            ruled: 0,
             map: None,
             dumps: Vec::new(),
             next_dump: 0,
@@ -141,6 +154,7 @@ impl Jit {
             user: u32::MAX,
             parent: None,
             table,
+            ruled: 0,
             map: None,
             dumps: Vec::new(),
             next_dump: 0,
@@ -179,8 +193,9 @@ impl Jit {
     /// Reads what the JITs of all live processes have reported since the last call.
     pub fn look(&mut self) {
         let now = machine::monotonic();
-        for process in self.processes.values_mut().filter(|p| p.live) {
+        for (index, process) in self.processes.iter_mut().filter(|(_, p)| p.live) {
             process.look(now);
+            process.make_rules(*index, &mut self.rules);
         }
     }
 
@@ -215,6 +230,7 @@ impl Jit {
         let most = AT_END.min(AT_ALL_ENDS.saturating_sub(self.read_at_ends));
         let (read, unread) = process.finish(most);
         self.read_at_ends += read;
+        self.rules.ended(index);
         let pid = process.pid;
         let mut note = |text: String| self.notes.push(format!("process {pid}: {text}"));
         if unread > 0 {
@@ -234,6 +250,14 @@ impl Jit {
         }
         if process.second.left_out() > 0 {
             note("it maps its files again in too many places: code in some of them has no names".to_owned());
+        }
+        let left_out = self.rules.take_left_out();
+        if left_out > 0 {
+            note(format!(
+                "{left_out} functions without unwind data that JITs put into lists for GDB found no room, or were larger than {} KiB: \
+                 stacks end in them",
+                LARGEST_PIECE >> 10
+            ));
         }
         let spent: u64 = process.lists.iter().map(gdb::Descriptor::spent).sum();
         if spent > 0 {
@@ -313,6 +337,23 @@ impl Process {
             self.whole_at = now + WHOLE;
         }
         self.looked = now;
+    }
+
+    /// Asks for rules for the functions that were reported since the last call, and drops those of what was removed.
+    /// Only code that compilers put into objects for GDB follows the ABI's calling convention, on which rules depend.
+    fn make_rules(&mut self, index: u32, rules: &mut CodeRules) {
+        for event in self.table.events.get(self.ruled..).unwrap_or_default() {
+            let Some(code) = self.table.codes.get(event.code as usize).filter(|c| c.source == JitSource::Gdb) else {
+                continue;
+            };
+            let id = (index, event.code);
+            if !event.comes {
+                rules.go(id);
+            } else if let Some(constants) = self.table.constants.get(&event.code) {
+                rules.come(id, self.pid, Span::new(code.start, code.end), constants);
+            }
+        }
+        self.ruled = self.table.events.len();
     }
 
     /// Reads the rest of the process's files, at most `most` bytes. Returns the number of bytes read, and the number

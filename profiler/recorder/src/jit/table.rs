@@ -1,8 +1,11 @@
 //! The functions that the JITs of one process reported, and when each was added and removed.
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::mem::size_of;
 use std::rc::Rc;
+use std::sync::Arc;
+use uunwind_core::span::Span;
 use uunwind_recording::JitSource;
 
 /// At most this number of functions of one process are kept.
@@ -111,6 +114,8 @@ pub struct Table {
     pub events: Vec<Event>,
     /// Number of functions for which there was no room.
     pub left_out: u64,
+    /// Where tables of jumps of a function may lie (process addresses), by its index.
+    pub constants: HashMap<u32, Arc<[Span]>>,
 }
 
 impl Table {
@@ -130,6 +135,7 @@ impl Table {
 
     /// Records that a function was removed.
     pub fn go(&mut self, code: u32, when: When) {
+        self.constants.remove(&code);
         if self.events.len() < 2 * MOST_CODES && self.room.take(size_of::<Event>()) {
             self.events.push(Event { when, code, comes: false });
         }

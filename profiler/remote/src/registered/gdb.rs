@@ -17,15 +17,27 @@ const NAME: &[u8; 10] = b".eh_frame\0";
 
 /// Reads the list whose head lies at a process address: version, action, the relevant entry, the first entry.
 pub fn read(head: u64, reader: &mut Reader<'_>, frames: &mut Frames) {
+    let mut steps = 0;
+    each(head, reader, &mut |address, size, reader| {
+        let goes_on = frames.goes_on(steps);
+        steps += 1;
+        if goes_on {
+            object(address, size, reader, frames);
+        }
+        goes_on
+    });
+}
+
+/// Passes address and size of each object of the list whose head lies at a process address to `take`, until that
+/// returns false.
+pub fn each(head: u64, reader: &mut Reader<'_>, take: &mut dyn FnMut(u64, u64, &mut Reader<'_>) -> bool) {
     let Some(first) = reader.word(head.wrapping_add(16)).filter(|_| reader.u32(head) == Some(1)) else { return };
-    let (mut entry, mut steps) = (first, 0);
-    while entry != 0 && frames.goes_on(steps) {
+    let mut entry = first;
+    while entry != 0 {
         // Next, previous, the object's address, its size.
         let words: [Option<u64>; 4] = std::array::from_fn(|i| reader.word(entry.wrapping_add(8 * i as u64)));
         let [Some(next), _, Some(address), Some(size)] = words else { return };
-        object(address, size, reader, frames);
-        steps += 1;
-        if next == first {
+        if !take(address, size, reader) || next == first {
             return;
         }
         entry = next;

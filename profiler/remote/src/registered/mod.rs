@@ -5,6 +5,7 @@
 //! made to mislead: all lists have limits, in number and in time, and each answer is read again before it counts. An
 //! answer is wanted only for code that no file covers.
 
+mod code;
 mod frames;
 mod gdb;
 mod kinds;
@@ -110,6 +111,8 @@ pub struct Registered {
     budget: Budget,
     /// The searches for rules in unwind data.
     searches: Searches,
+    /// Functions of GDB's list, for rules from their code.
+    functions: code::Functions,
     /// Whether a list was longer than what is read.
     cut: bool,
 }
@@ -184,6 +187,15 @@ impl Registered {
             fde.rule(cursor, reader)?
         };
         Some(Found { window: None, generation: frames::GENERATION, rule })
+    }
+
+    /// The rule of a frame in code that GDB's list has without unwind data, made from that code.
+    pub fn rule_by_code(&mut self, cursor: &Cursor, memory: &Memory, reader: &mut Reader<'_>) -> Option<Packed> {
+        if self.gdb.is_empty() {
+            return None;
+        }
+        self.read_lists(memory);
+        self.functions.rule(&self.gdb, cursor, reader)
     }
 
     /// The rule of a frame in a window. Where it must be looked for in the window's data, there is none once such
@@ -274,6 +286,9 @@ impl Registered {
         }
         frames.sort();
         self.cut |= frames.is_cut();
+        if heads != self.heads {
+            self.functions.forget();
+        }
         (self.frames, self.heads, self.read_at) = (Some(frames), heads, Some(begun));
         self.not_before = Some(Instant::now() + begun.elapsed() * PART_OF_TIME);
     }
