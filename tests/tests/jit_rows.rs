@@ -1,9 +1,12 @@
 //! Code that a JIT reports to GDB's list without unwind data: its stacks are whole, by rules made from the machine
 //! code, and never by those of other code that was at the same address.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use uunwind_tests::dumps::{functions, threads};
+use uunwind_tests::running::Running;
 use uunwind_tests::samples::{Frame, Sample};
-use uunwind_tests::{compile, paths, uu};
+use uunwind_tests::{compile, paths, process, uu};
 
 fn explicit(recording: &uu::Recording) -> Vec<Sample> {
     recording.samples().into_iter().filter(|sample| sample.kind == "explicit").collect()
@@ -13,19 +16,25 @@ fn is_by_frame_pointer(frame: &Frame) -> bool {
     matches!(frame, Frame::Native { by_frame_pointer: true, .. } | Frame::Jit { by_frame_pointer: true, .. })
 }
 
+/// The code that `jit_rows` runs, without unwind data.
+fn code(scratch: &Path, level: &str) -> PathBuf {
+    let object = scratch.join(format!("code{level}.o"));
+    let plain = ["-c", "-fPIC", "-fvisibility=hidden", "-fomit-frame-pointer", "-fcf-protection=none"];
+    let without_rows = ["-fno-asynchronous-unwind-tables", "-fno-exceptions", "-fno-stack-protector"];
+    let mut gcc = Command::new("gcc");
+    gcc.args(plain).args(without_rows).args(["-fno-ipa-cp", "-fno-ipa-sra", level]);
+    gcc.arg(paths::source("native/jit_rows_code.c")).arg("-o").arg(&object);
+    assert!(gcc.status().expect("gcc runs").success());
+    object
+}
+
 /// A compiler's code, with tables of jumps, variable-length arrays, and rbp for other things than frames.
 #[test]
 fn compiled_code_without_unwind_data() {
     let scratch = paths::scratch("jit-rows");
     let program = compile::gcc(&scratch, "jit_rows", &["native/jit_rows.c"], &[]);
-    let plain = ["-c", "-fPIC", "-fvisibility=hidden", "-fomit-frame-pointer", "-fcf-protection=none"];
-    let without_rows =
-        ["-fno-asynchronous-unwind-tables", "-fno-exceptions", "-fno-stack-protector", "-fno-ipa-cp", "-fno-ipa-sra"];
     for level in ["-O1", "-O2", "-O3"] {
-        let object = scratch.join(format!("code{level}.o"));
-        let mut gcc = Command::new("gcc");
-        gcc.args(plain).args(without_rows).arg(level).arg(paths::source("native/jit_rows_code.c"));
-        assert!(gcc.arg("-o").arg(&object).status().expect("gcc runs").success());
+        let object = code(&scratch, level);
         let words = [program.as_os_str(), "compiled".as_ref(), object.as_os_str()];
         let recording = uu::record(&scratch, &["--explicit"], |_| {}, &words).expect_code(0);
         let samples = explicit(&recording);
@@ -67,4 +76,22 @@ fn replaced_code_is_not_stepped_by_the_rules_of_the_code_before() {
     assert!(!names.iter().any(|name| name == "decoy"), "{}", between.text());
     let goes_on = names.get(2).is_some_and(|name| name == "run_code");
     assert!(goes_on || !between.complete(), "{}", between.text());
+}
+
+/// From outside, the code of a process that stands still is read and analysed as it is.
+#[test]
+fn compiled_code_without_unwind_data_from_outside() {
+    let scratch = paths::scratch("jit-rows-dumped");
+    let program = compile::gcc(&scratch, "jit_rows", &["native/jit_rows.c"], &[]);
+    let object = code(&scratch, "-O2");
+    let mut running = Running::start(Command::new(&program).arg("stands").arg(&object));
+    assert_eq!(running.line(), "ready");
+    let mut command = uu::command(&scratch, &["dump", "--json", "-p"]);
+    let out = process::run(command.arg(running.pid().to_string()), &scratch, uu::LIMIT).expect_code(0);
+    let dump: serde_json::Value = serde_json::from_str(&out.stdout).expect("JSON");
+    let [thread] = threads(&dump) else { panic!("{dump:#}") };
+    let chain = ["stand", "leaf", "choose", "jit_entry", "run_compiled", "main"];
+    let found: Vec<&str> = functions(thread).into_iter().filter(|name| chain.contains(name)).collect();
+    assert_eq!((found, &thread["complete"]), (chain.to_vec(), &serde_json::Value::Bool(true)), "{thread:#}");
+    assert_eq!(running.close(), Some(0));
 }

@@ -2,6 +2,7 @@
  *
  * jit_rows compiled FILE: the code of a relocatable object is placed, reported, and then relocated, as LLVM does it;
  * `jit_entry` of it is called.
+ * jit_rows stands FILE: the same, without a recorder. Once in it, it writes "ready" and waits for the end of its input.
  * jit_rows replaced: code is replaced by other code at the same address, which nothing reports, and which has a return
  * address of `decoy` where that of its own would lie by the rules of the code before. Then the new code is reported.
  *
@@ -66,6 +67,17 @@ static void wait_for_rules(const void *code) {
         nanosleep(&moment, NULL);
 }
 
+__attribute__((noinline)) static void stand(void) {
+    static int stood;
+    if (!stood++) {
+        puts("ready");
+        fflush(stdout);
+        while (getchar() != EOF)
+            ;
+    }
+    STAY;
+}
+
 static unsigned char *new_place(void) {
     void *place = mmap(NULL, PLACE_BYTES, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (place == MAP_FAILED)
@@ -100,7 +112,7 @@ static void relocate(unsigned char *file, Elf64_Shdr *sections, const Elf64_Shdr
     }
 }
 
-__attribute__((noinline)) static void run_compiled(const char *path) {
+__attribute__((noinline)) static void run_compiled(const char *path, void (*work)(void)) {
     size_t size;
     unsigned char *file = read_file(path, &size), *place = new_place(), *next = place;
     Elf64_Ehdr *header = (Elf64_Ehdr *)file;
@@ -132,10 +144,10 @@ __attribute__((noinline)) static void run_compiled(const char *path) {
     for (int i = 0; i < header->e_shnum; i++) {
         const Elf64_Sym *symbols = (const Elf64_Sym *)(file + sections[i].sh_offset);
         for (size_t s = 0; sections[i].sh_type == SHT_SYMTAB && s < sections[i].sh_size / sizeof *symbols; s++)
-            if (ELF64_ST_TYPE(symbols[s].st_info) == STT_FUNC)
+            if (work == call_back && ELF64_ST_TYPE(symbols[s].st_info) == STT_FUNC)
                 wait_for_rules((const void *)(sections[symbols[s].st_shndx].sh_addr + symbols[s].st_value));
     }
-    if (entry(7, call_back) == 42)
+    if (entry(7, work) == 42)
         puts("chance");
     STAY;
 }
@@ -185,7 +197,9 @@ __attribute__((noinline)) static void run_replaced(void) {
 
 int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[1], "compiled") == 0)
-        run_compiled(argv[2]);
+        run_compiled(argv[2], call_back);
+    else if (argc > 2 && strcmp(argv[1], "stands") == 0)
+        run_compiled(argv[2], stand);
     else if (argc > 1 && strcmp(argv[1], "replaced") == 0)
         run_replaced();
     else
