@@ -24,6 +24,15 @@ pub struct FoundNames {
     pub notes: Vec<String>,
 }
 
+impl FoundNames {
+    /// The same, with the lines of positions in code objects, and notes on them.
+    pub fn with_lines(mut self, (lines, notes): (Vec<CodeLine>, Vec<String>)) -> FoundNames {
+        self.lines = lines;
+        self.notes.extend(notes);
+        self
+    }
+}
+
 /// The addresses of a recording's stacks that await their names, by object, with what the recorder itself names.
 pub struct Unnamed {
     map: ObjectMap,

@@ -134,6 +134,16 @@ pub fn settle(file: &File, path: &Path) -> io::Result<PathBuf> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
+/// Ends a recording's file, as [`settle`] does. Returns its path, and why it could not be written or named.
+/// `failure`: of its writer.
+pub fn finish(file: &File, path: &Path, failure: Option<&io::Error>) -> (PathBuf, Option<io::Error>) {
+    let failure = failure.map(|error| io::Error::new(error.kind(), error.to_string()));
+    match settle(file, path) {
+        Ok(path) => (path, failure),
+        Err(error) => (path.to_owned(), Some(error)),
+    }
+}
+
 /// The default name of a recording: `uu-<program>-<pid>.uu`.
 pub fn default_name(program: &Path, pid: u32) -> PathBuf {
     let program = program.file_name().map_or("program".into(), |name| name.to_string_lossy());

@@ -5,7 +5,7 @@ use crate::code_maps::CodeMaps;
 use crate::config::{Config, Outcome, RecordError, Walk};
 use crate::drain::Drain;
 use crate::facts::FactsPublisher;
-use crate::found_names::Unnamed;
+use crate::found_names::{FoundNames, Unnamed};
 use crate::kernel::clock::KernelClock;
 use crate::listener::Waker;
 use crate::machine;
@@ -469,26 +469,23 @@ impl Running {
             walk(&mut recording, &files);
         }
         let unnamed = Unnamed::of(&recording, &files, Some(&self.drain.jit));
-        let mut names = unnamed.name(&recording, &self.namer, progress);
-        let (lines, notes) = self.drain.objects.lines(&recording);
-        names.lines = lines;
-        names.notes.extend(notes);
-        self.drain.objects.close_plugins();
-        let own_cpu = machine::own_cpu(self.child.ended().map_or(0, |ended| ended.cpu));
-        names.append(&mut recording, &mut self.drain.writer, own_cpu);
-        self.naming = Some(recording);
+        let names = unnamed.name(&recording, &self.namer, progress);
+        self.append(names, recording);
     }
 
     /// Leaves the functions of objects to be named from their files by whoever shows the recording. What only this
     /// process has is appended: names in files that are gone, of code made at run time, and lines that plugins decode.
     fn leave_unnamed(&mut self) {
-        let Ok(mut recording) = Recording::read_open(&self.kept, &self.path) else { return };
+        let Ok(recording) = Recording::read_open(&self.kept, &self.path) else { return };
         let objects = &self.drain.objects;
         let files = |object: &Object| objects.files(object);
-        let mut names = Unnamed::of(&recording, &files, Some(&self.drain.jit)).name_passing(&recording, &self.namer);
-        let (lines, notes) = self.drain.objects.lines(&recording);
-        names.lines = lines;
-        names.notes.extend(notes);
+        let names = Unnamed::of(&recording, &files, Some(&self.drain.jit)).name_passing(&recording, &self.namer);
+        self.append(names, recording);
+    }
+
+    /// Appends names, with the lines that plugins decode, to the recording that they were found for.
+    fn append(&mut self, names: FoundNames, mut recording: Recording) {
+        let names = names.with_lines(self.drain.objects.lines(&recording));
         self.drain.objects.close_plugins();
         let own_cpu = machine::own_cpu(self.child.ended().map_or(0, |ended| ended.cpu));
         names.append(&mut recording, &mut self.drain.writer, own_cpu);

@@ -1,12 +1,11 @@
 //! A recording of a running process by a sampler that was put into it.
 
-use super::family::Family;
+use super::family::{Costs, Family};
 use super::follow::Common;
 use super::threads::THREADS;
 use super::{Declined, Memories};
-use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,16 +18,16 @@ use uunwind_recorder::drain::Drain;
 use uunwind_recorder::facts::FactsPublisher;
 use uunwind_recorder::found_names::Unnamed;
 use uunwind_recorder::objects::Objects;
-use uunwind_recorder::output::{default_name, settle, Older, OutputFile};
+use uunwind_recorder::output::{finish, Older};
 use uunwind_recorder::snapshot::{Now, Snapshots};
 use uunwind_recorder::survey::Survey;
 use uunwind_recorder::switch::{Of, Switch};
-use uunwind_recorder::{machine, Outcome, RecordError};
+use uunwind_recorder::{machine, Outcome};
 use uunwind_recording::{End, EndCause, Object, Recording, Writer, FROM_INSIDE};
-use uunwind_remote::dump::exe;
 use uunwind_remote::refusal::check;
 use uunwind_remote::threads::children;
-use uunwind_remote_sampler::record::{not_recorded, report, settings, Attach, AttachError, Event};
+use uunwind_remote_sampler::notes::not_recorded;
+use uunwind_remote_sampler::record::{create_output, report, settings, Attach, AttachError, Event};
 use uunwind_tables_build::Cache;
 
 /// Time between passes over the rings, in ms.
@@ -66,17 +65,11 @@ pub fn record(
     child::catch_signals().map_err(AttachError::Signals)?;
     let pid = attach.pid;
     check(pid).map_err(AttachError::from)?;
-    let program = exe(pid);
-    let path = attach.output.clone().unwrap_or_else(|| default_name(Path::new(OsStr::from_bytes(&program)), pid));
-    let unwritable = |error: &dyn ToString| AttachError::Output(path.clone(), io::Error::other(error.to_string()));
-    let output = OutputFile::create(&path).map_err(|error| match error {
-        RecordError::Output(path, error) => AttachError::Output(path, error),
-        other => unwritable(&other),
-    })?;
+    let (path, output) = create_output(attach)?;
     let languages = analysers.languages();
     let mut objects = Objects::new(Cache::of_user(), analysers);
     let common = Common::new(object, attach.rate, attach.flags);
-    let (mut family, memories) = Family::begin(pid, attach.with_children, common).map_err(Refusal::Declined)?;
+    let (family, memories) = Family::begin(pid, attach.with_children, common).map_err(Refusal::Declined)?;
     let Memories { session, mut facts } = memories;
     if attach.start_paused {
         facts.switch(true);
@@ -90,7 +83,7 @@ pub fn record(
         Ok(opened) => opened,
         Err(error) => {
             give_up(family, &mut facts, &mut event);
-            return Err(unwritable(&error).into());
+            return Err(AttachError::Output(path, error).into());
         }
     };
     if let Some(signal) = interrupted() {
@@ -105,51 +98,11 @@ pub fn record(
     let mut drain = Drain::new(session, facts, objects, writer, survey);
     let mut snapshots = Snapshots::new(attach.every);
     let start = Instant::now();
-    let (mut next, mut second) = (start, start);
-    let cause = loop {
-        let now = Instant::now();
-        if now >= next {
-            let new = |pid| {
-                drain.pass(false);
-                analyse(pid, &mut drain.objects, &mut drain.facts);
-            };
-            if let Some(cause) = family.look(new) {
-                break cause;
-            }
-            next = now + THREADS.max(now.elapsed() * SHARE).min(SECOND);
-        }
-        if attach.duration.is_some_and(|duration| start.elapsed() >= duration) {
-            break EndCause::Duration;
-        }
-        if interrupted().is_some() || child::take_term() {
-            break EndCause::Asked;
-        }
-        let look = second.elapsed() >= SECOND;
-        if let Some(paused) = switch.look() {
-            drain.switch(paused);
-            switch.done();
-        }
-        drain.pass(look);
-        if drain.samples > 0 {
-            older.take().into_iter().for_each(Older::discard);
-        }
-        if look {
-            second = Instant::now();
-            drain.writer.flush();
-        }
-        if snapshots.is_due() {
-            drain.writer.flush();
-            let Drain { objects, jit, samples, .. } = &drain;
-            let files = |object: &Object| objects.files(object);
-            let (file, path, namer) = (&kept, &path, &attach.namer);
-            snapshots.take(&Now { file, path, samples: *samples, files: &files, jit, namer });
-        }
-        report(snapshots.made(false), &mut event);
-        if wait(family.poll_fds(), INTERVAL).iter().any(|ready| *ready) {
-            next = Instant::now();
-        }
-    };
-    let wall = start.elapsed();
+    let (kept_by, switched, older_by) = (&kept, &mut switch, &mut older);
+    let mut running =
+        Running { attach, family, drain: &mut drain, switch: switched, kept: kept_by, path: &path, older: older_by };
+    let cause = running.until_over(start, &mut snapshots, &mut event);
+    let (wall, family) = (start.elapsed(), running.family);
     event(Event::Over);
     let is_left = cause != EndCause::ProgramEnded && !attach.with_children;
     let left = if is_left { children(pid) } else { Vec::new() };
@@ -159,17 +112,8 @@ pub fn record(
     drain.pass(false);
     child::forget_interrupt();
     let cpu_used = costs.used;
-    notes.insert(0, how(attach, costs.borrowed, costs.stood));
-    notes.extend(costs.threads.losses(cpu_used));
-    notes.extend(since.map(|kind| {
-        format!("the program has registered {kind} meanwhile, which the sampler does not see: record it with --remote")
-    }));
-    if costs.programs > 0 {
-        notes.push(format!(
-            "the process has called exec: {} more programs were sampled, each from when its libraries were loaded",
-            costs.programs
-        ));
-    }
+    notes.insert(0, how(attach, &costs));
+    notes.extend(losses(&costs, since));
     notes.extend(switch.end());
     let unrecorded = not_recorded(&left);
     notes.extend(unrecorded.clone());
@@ -187,22 +131,87 @@ pub fn record(
         let Drain { objects, jit, writer, .. } = &mut drain;
         let files = |object: &Object| objects.files(object);
         let unnamed = Unnamed::of(recording, &files, Some(jit));
-        let mut names = unnamed.name(recording, &attach.namer, |done| event(Event::Naming(done)));
-        let (lines, more) = objects.lines(recording);
-        names.lines = lines;
-        names.notes.extend(more);
+        let names = unnamed.name(recording, &attach.namer, |done| event(Event::Naming(done)));
+        let names = names.with_lines(objects.lines(recording));
         objects.close_plugins();
         names.append(recording, writer, machine::own_cpu(0));
     }
-    let failure = drain.writer.failure().map(|error| io::Error::new(error.kind(), error.to_string()));
-    let (output, lost_name) = match settle(&kept, &path) {
-        Ok(path) => (path, None),
-        Err(error) => (path, Some(error)),
-    };
+    let (output, write_error) = finish(&kept, &path, drain.writer.failure());
     child::let_signals_end();
-    let write_error = lost_name.or(failure);
     let outcome = Outcome { wait_status: None, pid, output, samples, cpu_used, wall, unrecorded, write_error, older };
     Ok((outcome, recording))
+}
+
+/// A recording that goes on.
+struct Running<'a> {
+    attach: &'a Attach,
+    family: Family,
+    drain: &'a mut Drain,
+    switch: &'a mut Switch,
+    /// The recording's file, and its path.
+    kept: &'a File,
+    path: &'a Path,
+    /// The file that had this path before.
+    older: &'a mut Option<Older>,
+}
+
+impl Running<'_> {
+    /// Drains the rings until the recording is over; says why it is.
+    fn until_over(&mut self, start: Instant, snapshots: &mut Snapshots, event: &mut impl FnMut(Event<'_>)) -> EndCause {
+        let (mut next, mut second) = (start, start);
+        loop {
+            let now = Instant::now();
+            if now >= next {
+                if let Some(cause) = self.look() {
+                    return cause;
+                }
+                next = now + THREADS.max(now.elapsed() * SHARE).min(SECOND);
+            }
+            if self.attach.duration.is_some_and(|duration| start.elapsed() >= duration) {
+                return EndCause::Duration;
+            }
+            if interrupted().is_some() || child::take_term() {
+                return EndCause::Asked;
+            }
+            let look = second.elapsed() >= SECOND;
+            if let Some(paused) = self.switch.look() {
+                self.drain.switch(paused);
+                self.switch.done();
+            }
+            self.drain.pass(look);
+            if self.drain.samples > 0 {
+                self.older.take().into_iter().for_each(Older::discard);
+            }
+            if look {
+                second = Instant::now();
+                self.drain.writer.flush();
+            }
+            if snapshots.is_due() {
+                self.snapshot(snapshots);
+            }
+            report(snapshots.made(false), event);
+            if wait(self.family.poll_fds(), INTERVAL).iter().any(|ready| *ready) {
+                next = Instant::now();
+            }
+        }
+    }
+
+    /// Looks for processes and threads that are new or gone. Says why the recording is over, if none is left.
+    fn look(&mut self) -> Option<EndCause> {
+        let drain = &mut *self.drain;
+        self.family.look(|pid| {
+            drain.pass(false);
+            analyse(pid, &mut drain.objects, &mut drain.facts);
+        })
+    }
+
+    fn snapshot(&mut self, snapshots: &mut Snapshots) {
+        self.drain.writer.flush();
+        let Drain { objects, jit, samples, .. } = &*self.drain;
+        let files = |object: &Object| objects.files(object);
+        let (file, path, namer) = (self.kept, self.path, &self.attach.namer);
+        snapshots.take(&Now { file, path, samples: *samples, files: &files, jit, namer });
+    }
 }
 
 /// Takes the samplers out of processes that are not recorded after all.
@@ -236,10 +245,26 @@ fn threads_without_block(drain: &Drain) -> u64 {
 }
 
 /// How the recording was made, and what that cost the process.
-fn how(attach: &Attach, borrowed: u32, stood: Duration) -> String {
+fn how(attach: &Attach, costs: &Costs) -> String {
     format!(
-        "{FROM_INSIDE}{}. A thread was borrowed {borrowed} times to put it in and to arm threads, for {:.1} ms in all",
+        "{FROM_INSIDE}{}. A thread was borrowed {} times to put it in and to arm threads, for {:.1} ms in all",
         attach.why,
-        stood.as_secs_f64() * 1e3
+        costs.borrowed,
+        costs.stood.as_secs_f64() * 1e3
     )
+}
+
+/// Notes on what is missing, or was done again. `since`: what the program has registered meanwhile.
+fn losses(costs: &Costs, since: Option<&str>) -> Vec<String> {
+    let mut notes = costs.threads.losses(costs.used);
+    notes.extend(since.map(|kind| {
+        format!("the program has registered {kind} meanwhile, which the sampler does not see: record it with --remote")
+    }));
+    if costs.programs > 0 {
+        notes.push(format!(
+            "the process has called exec: {} more programs were sampled, each from when its libraries were loaded",
+            costs.programs
+        ));
+    }
+    notes
 }
