@@ -4,7 +4,7 @@
 //!
 //! Not for handlers.
 
-use crate::loaded::Symbol;
+use crate::loaded::{self, Iterate, Symbol};
 use core::ffi::{c_char, c_int, c_void, CStr};
 
 type Open = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
@@ -90,10 +90,41 @@ impl Opening {
     }
 }
 
+/// realpath(3).
+pub type RealPath = unsafe extern "C" fn(*const c_char, *mut c_char) -> *mut c_char;
+
+/// Opens `../libuunwind.so.0`, seen from the object that has the address `own` in it, which may be loaded through a link.
+/// It stays open. Returns its handle; `None`: it is not there, or cannot be opened.
+///
+/// # Safety
+/// In normal context, where the program's allocator may be called. The functions are libc's.
+pub unsafe fn open_library(own: u64, iterate: Iterate, realpath: RealPath) -> Option<*mut c_void> {
+    const PATH_MAX: usize = 4096;
+    const NAME: &[u8] = b"../libuunwind.so.0\0";
+    /// `RTLD_NOW | RTLD_NODELETE`.
+    const MODE: c_int = 2 | 0x1000;
+    let mut path = [0u8; PATH_MAX];
+    // SAFETY: the caller's promise; the loader's string, which lives as long as the object; realpath has its room.
+    unsafe {
+        let own = loaded::path_of(iterate, own)?;
+        if realpath(own.as_ptr(), path.as_mut_ptr().cast()).is_null() {
+            return None;
+        }
+    }
+    let length = path.iter().position(|byte| *byte == 0)?;
+    let folder = path.get(..length)?.iter().rposition(|byte| *byte == b'/')?;
+    let name = path.get_mut(folder + 1..)?.get_mut(..NAME.len())?;
+    name.iter_mut().zip(NAME).for_each(|(to, from)| *to = *from);
+    let path = CStr::from_bytes_until_nul(&path).ok()?;
+    // SAFETY: as above.
+    let library = unsafe { Opening::find(|name| loaded::symbol(iterate, name))?.open(path, MODE) };
+    (!library.is_null()).then_some(library)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loaded::{self, Callback};
+    use crate::loaded::Callback;
 
     extern "C" {
         fn dl_iterate_phdr(callback: Callback, data: *mut c_void) -> c_int;

@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_void, CStr};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use uunwind_core::library::{Library, BUILD, LIBRARY_SYMBOL};
 use uunwind_core::loaded::{self, PhdrInfo};
-use uunwind_core::opening::Opening;
+use uunwind_core::opening;
 
 /// The library's table; null: there is none so far.
 static LIBRARY: AtomicPtr<Library> = AtomicPtr::new(core::ptr::null_mut());
@@ -80,33 +80,10 @@ fn loaded_table() -> Option<*const Library> {
     unsafe { loaded::find(dl_iterate_phdr, look) }.map(|symbol| symbol.address as *const Library)
 }
 
-/// Opens `../libuunwind.so.0`, seen from this object.
+/// Opens the library beside this object.
 fn open() -> Option<*mut c_void> {
-    let mut real = [0u8; libc::PATH_MAX as usize];
-    // SAFETY: normal context, libc's functions; room for a path. This object may be loaded through a link.
-    unsafe {
-        let own = loaded::path_of(dl_iterate_phdr, open as *const () as u64)?;
-        if libc::realpath(own.as_ptr(), real.as_mut_ptr().cast()).is_null() {
-            return None;
-        }
-    }
-    let own = CStr::from_bytes_until_nul(&real).ok()?;
-    let folder = own.to_bytes().iter().rposition(|byte| *byte == b'/')?;
-    let mut path = [0u8; 4096];
-    let parts = own.to_bytes().iter().take(folder + 1).chain(b"../libuunwind.so.0\0");
-    if parts.clone().count() > path.len() {
-        return None;
-    }
-    for (to, from) in path.iter_mut().zip(parts) {
-        *to = *from;
-    }
-    let path = CStr::from_bytes_until_nul(&path).ok()?;
     // SAFETY: normal context, libc's functions; the program's allocator is ready.
-    let library = unsafe {
-        let opening = Opening::find(|name| loaded::symbol(dl_iterate_phdr, name))?;
-        opening.open(path, libc::RTLD_NOW | libc::RTLD_NODELETE)
-    };
-    (!library.is_null()).then_some(library)
+    unsafe { opening::open_library(open as *const () as u64, dl_iterate_phdr, libc::realpath) }
 }
 
 fn complain(why: &CStr) {

@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int, c_void, CStr};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use uunwind_core::library::{Library, BUILD, LIBRARY_SYMBOL};
 use uunwind_core::loaded::{self, Callback, PhdrInfo};
-use uunwind_core::opening::Opening;
+use uunwind_core::opening;
 
 /// UU_CRASH_JSON of `uu.h`.
 const JSON: u32 = 1;
@@ -118,36 +118,13 @@ extern "C" {
     pub fn dl_iterate_phdr(callback: Callback, data: *mut c_void) -> c_int;
 }
 
-/// Opens `../libuunwind.so.0`, seen from this object, where somebody has preloaded this object alone.
+/// Opens the library beside this object, where somebody has preloaded this object alone.
 fn open() -> Option<*mut c_void> {
     if !ALLOCATES.load(Ordering::Relaxed) {
         return None;
     }
-    let mut real = [0u8; libc::PATH_MAX as usize];
-    // SAFETY: normal context, libc's functions; room for a path. It may be loaded through a link.
-    unsafe {
-        let own = loaded::path_of(dl_iterate_phdr, open as *const () as u64)?;
-        if libc::realpath(own.as_ptr(), real.as_mut_ptr().cast()).is_null() {
-            return None;
-        }
-    }
-    let own = CStr::from_bytes_until_nul(&real).ok()?;
-    let folder = own.to_bytes().iter().rposition(|byte| *byte == b'/')?;
-    let mut path = [0u8; 4096];
-    let parts = own.to_bytes().iter().take(folder + 1).chain(b"../libuunwind.so.0\0");
-    if parts.clone().count() > path.len() {
-        return None;
-    }
-    for (to, from) in path.iter_mut().zip(parts) {
-        *to = *from;
-    }
-    let path = CStr::from_bytes_until_nul(&path).ok()?;
     // SAFETY: normal context, libc's functions; the program's allocator is ready.
-    let library = unsafe {
-        let opening = Opening::find(|name| loaded::symbol(dl_iterate_phdr, name))?;
-        opening.open(path, libc::RTLD_NOW | libc::RTLD_NODELETE)
-    };
-    (!library.is_null()).then_some(library)
+    unsafe { opening::open_library(open as *const () as u64, dl_iterate_phdr, libc::realpath) }
 }
 
 fn variable(name: &CStr) -> Option<&'static CStr> {
