@@ -5,9 +5,10 @@
    which is blocked while the handler runs: it is delivered when the handler returns, at the instruction that was stopped
    at.
 
-   random_begin(ns): until random_end(), which returns the number of samples that were sent, another thread sends them, at
-   random moments with this mean distance. None is sent while the last one is pending, which the kernel would merge with
-   it, nor while the ring is full: so each one is taken, and what is missing among the samples was lost by the sampler. */
+   random_begin(ns): until random_end(), which returns the number of samples that were sent (random_sent(): so far),
+   another thread sends them, at random moments with this mean distance. None is sent while the last one is pending,
+   which the kernel would merge with it, nor while the ring is full: so each one is taken, and what is missing among the
+   samples was lost by the sampler. */
 #define _GNU_SOURCE
 #include "../native/ring.h"
 
@@ -112,6 +113,10 @@ void random_begin(long ns) {
     if (pthread_create(&sender, 0, send, 0))
         _exit(3);
     pthread_sigmask(SIG_SETMASK, &before, 0);
+}
+
+long random_sent(void) {
+    return __atomic_load_n(&samples, __ATOMIC_RELAXED);
 }
 
 long random_end(void) {
