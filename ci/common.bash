@@ -60,8 +60,8 @@ oldest_glibc() {
 older_glibc() {
     local version sum folder
     version=$(oldest_glibc)
-    # By what makes it: cargo links again when the folder's name changes.
-    sum=$(sha256sum "$root/packages/older_glibc.py")
+    # By what makes it and where, which its linker scripts hold: cargo links again when the folder's name changes.
+    sum=$({ echo "$target" && cat "$root/packages/older_glibc.py"; } | sha256sum)
     folder=$target/older-glibc/$version-${sum:0:12}
     if [ ! -e "$folder/functions.o" ]; then
         python3 "$root/packages/older_glibc.py" "$version" "$folder"

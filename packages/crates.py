@@ -1,7 +1,11 @@
-"""The crates that are compiled into what is shipped: as `cargo metadata` has them, without builds' and tests'."""
+"""The crates that are compiled into what is shipped: as `cargo metadata` has them, without builds' and tests'.
+
+crates.py PACKAGE... prints the project's own among them, a line each.
+"""
 
 import json
 import subprocess
+import sys
 
 
 def reached(names):
@@ -22,3 +26,7 @@ def reached(names):
             found.add(one)
             todo.extend(needs[one])
     return sorted((packages[one] for one in found), key=lambda package: (package["name"], package["version"]))
+
+
+if __name__ == "__main__":
+    print("\n".join(package["name"] for package in reached(sys.argv[1:]) if package["source"] is None))

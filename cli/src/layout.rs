@@ -36,18 +36,22 @@ pub fn check_proc() -> Result<(), Failure> {
     )))
 }
 
-/// Finds the objects next to this command: `bin/uu` and `lib/` have the same parent.
+/// Finds the objects next to this command: `bin/uu` and `lib/` have the same parent. Where systems have libraries of 64
+/// bits apart, `lib/` is `lib64/`.
 pub fn find() -> Result<Layout, Failure> {
     let exe = std::env::current_exe().map_err(|e| Failure::new(format!("cannot find where uu is installed: {e}")))?;
     let root = exe.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+    let is_there = |lib: &PathBuf| lib.join("libuunwind.so.0").is_file();
+    let lib = ["lib", "lib64"].map(|folder| root.join(folder)).into_iter().find(is_there);
+    let lib = lib.unwrap_or_else(|| root.join("lib"));
     let layout = Layout {
         command: exe.clone(),
-        library: root.join("lib/libuunwind.so.0"),
-        preload: root.join("lib/uu/libuunwind-preload.so"),
-        alloc: root.join("lib/uu/libuunwind-alloc.so"),
-        inject: root.join("lib/uu/libuunwind-inject.so"),
-        crash: root.join("lib/uu/libuunwind-crash.so"),
-        plugins: root.join("lib/uu/plugins"),
+        library: lib.join("libuunwind.so.0"),
+        preload: lib.join("uu/libuunwind-preload.so"),
+        alloc: lib.join("uu/libuunwind-alloc.so"),
+        inject: lib.join("uu/libuunwind-inject.so"),
+        crash: lib.join("uu/libuunwind-crash.so"),
+        plugins: lib.join("uu/plugins"),
     };
     for object in [&layout.library, &layout.preload] {
         if !object.is_file() {

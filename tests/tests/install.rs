@@ -62,9 +62,9 @@ fn files(folder: &Path) -> BTreeSet<String> {
 #[test]
 fn packages_are_small_and_whole() {
     // Limits, not sizes: a tenth above what they were. Unstripped, the tarball has more than three times as much.
-    for (end, limit) in [(".tar.xz", 4_330_000), (".whl", 7_620_000), (".deb", 4_330_000)] {
+    for (end, limit) in [(".tar.xz", 4_330_000), (".whl", 7_620_000), (".deb", 4_330_000), (".rpm", 4_200_000)] {
         let Some(path) = package(end) else {
-            skips::skipped(&format!("the size of the {end}"), "dpkg-deb is not here");
+            skips::skipped(&format!("the size of the {end}"), "dpkg-deb or rpmbuild is not here");
             continue;
         };
         let size = path.metadata().expect("a package").len();
@@ -292,9 +292,10 @@ impl Bare {
         process::run(&mut command, &self.scratch, uu::LIMIT)
     }
 
-    /// The checks of an installation below `prefix`: a recording, a report, a program linked with the library.
+    /// The checks of an installation below `prefix`, with libraries in `lib` there: a recording, a report, a program
+    /// linked with the library.
     #[track_caller]
-    fn check(&self, prefix: &str) {
+    fn check(&self, prefix: &str, lib: &str) {
         let uu = format!("{prefix}/bin/uu");
         assert!(self.run(&[&uu, "--version"]).expect_code(0).stdout.starts_with("uu 0."));
         let record = [&*uu, "record", "-r", "250", "-o", "/tmp/a.uu", "--", "/usr/bin/python3", "/tmp/program.py"];
@@ -310,9 +311,9 @@ impl Bare {
             return skips::skipped("a program linked with the installed library", "pkg-config is not here");
         }
         let mut ask = Command::new("pkg-config");
-        ask.args(["--cflags", "--libs", "uunwind"]).env("PKG_CONFIG_PATH", at.join("lib/pkgconfig"));
+        ask.args(["--cflags", "--libs", "uunwind"]).env("PKG_CONFIG_PATH", at.join(lib).join("pkgconfig"));
         let flags = process::run(&mut ask, &self.scratch, uu::LIMIT).expect_code(0).stdout;
-        let rpath = format!("-Wl,-rpath,{prefix}/lib");
+        let rpath = format!("-Wl,-rpath,{prefix}/{lib}");
         let options: Vec<&str> = flags.split_whitespace().chain(["-ldl", "-rdynamic", &rpath]).collect();
         compile::gcc(&self.root.join("tmp"), "linked", &["native/static.c"], &options);
         let said = self.run(&["/tmp/linked"]).expect_code(0);
@@ -329,7 +330,7 @@ fn the_tarball_works_where_it_was_extracted() {
     // A space in the path is no trouble for uu; pkg-config's output would have to be quoted.
     assert!(bare.run(&["/opt/some where/bin/uu", "--version"]).expect_code(0).stdout.starts_with("uu 0."));
     std::fs::rename(&place, bare.root.join("opt/uu")).expect("a move");
-    bare.check("/opt/uu");
+    bare.check("/opt/uu", "lib");
 }
 
 #[test]
@@ -342,7 +343,7 @@ fn the_debian_package_works_in_a_bare_root() {
     let (major, minor) = stated();
     assert!(control.contains(&format!("Depends: libc6 (>= {major}.{minor}), libgcc-s1")), "{control}");
     tool("dpkg-deb", &["-x", text(&deb), text(&bare.root)], &bare.scratch);
-    bare.check("/usr");
+    bare.check("/usr", "lib");
     // Debian's uudeview, libuu0 and libuu-dev can be installed beside it: their files in Debian 12.
     let have = files(&bare.root);
     for theirs in [
@@ -359,6 +360,70 @@ fn the_debian_package_works_in_a_bare_root() {
     // And a program that asks for their library by name does not get ours.
     let named = tool("readelf", &["-dW", text(&bare.root.join("usr/lib/libuunwind.so.0"))], &bare.scratch);
     assert!(named.contains("[libuunwind.so.0]"), "{named}");
+}
+
+#[test]
+fn the_rpm_works_in_a_bare_root() {
+    let Some(rpm) = package(".rpm") else {
+        return skips::skipped("the RPM package in a bare root", "rpmbuild is not here");
+    };
+    let Some(bare) = Bare::make("the RPM package") else { return };
+    // What it needs is in glibc and libgcc, and no newer glibc than is stated.
+    let (major, minor) = stated();
+    let needs = tool("rpm", &["-qpR", text(&rpm)], &bare.scratch);
+    assert!(needs.lines().any(|need| need == format!("glibc >= {major}.{minor}")), "{needs}");
+    let known = ["glibc ", "ld-linux-x86-64.so.", "libc.so.6", "libdl.", "libgcc_s.", "libm.", "libpthread.", "librt."];
+    let own = ["rpmlib(", "rtld(GNU_HASH)", "libuunwind.so.0"];
+    let strange = needs.lines().find(|need| !known.iter().chain(&own).any(|known| need.starts_with(known)));
+    assert_eq!(strange, None, "{needs}");
+    let provides = tool("rpm", &["-qp", "--provides", text(&rpm)], &bare.scratch);
+    assert!(provides.contains("libuunwind.so.0()(64bit)") && !provides.contains("preload"), "{provides}");
+    let unpack = format!("rpm2archive -n - <{} | tar -x -C {}", text(&rpm), text(&bare.root));
+    tool("sh", &["-c", &unpack], &bare.scratch);
+    bare.check("/usr", "lib64");
+}
+
+/// The crates are all that they need of each other: one that depends on the library for Rust, and in its tests on the
+/// command, is resolved with them alone. The library is compiled.
+#[test]
+fn the_crates_are_whole() {
+    let scratch = paths::scratch("crates");
+    let mut patches = String::new();
+    for entry in std::fs::read_dir(packages().join("crates")).expect("the crates") {
+        let path = entry.expect("an entry").path();
+        tool("tar", &["-xf", text(&path), "-C", text(&scratch)], &scratch);
+        let folder = path.file_stem().expect("a name").to_str().expect("UTF-8");
+        let name = folder.rsplit_once('-').expect("a version").0;
+        patches += &format!("{name} = {{ path = \"{folder}\" }}\n");
+    }
+    let manifest = format!(
+        "[package]\nname = \"user\"\nversion = \"0.0.0\"\nedition = \"2021\"\n[workspace]\n[lib]\npath = \"user.rs\"\n\
+         [dependencies]\nuunwind = \"0.1\"\n[dev-dependencies]\nuunwind-cli = \"0.1\"\n[patch.crates-io]\n{patches}"
+    );
+    std::fs::write(scratch.join("Cargo.toml"), manifest).expect("scratch");
+    std::fs::write(scratch.join("user.rs"), "pub use uunwind::Frame;\n").expect("scratch");
+    std::fs::copy(paths::root().join("Cargo.lock"), scratch.join("Cargo.lock")).expect("scratch");
+    let mut check = Command::new(env!("CARGO"));
+    check.args(["check", "--offline", "--quiet"]).current_dir(&scratch).env("CARGO_TARGET_DIR", scratch.join("target"));
+    process::run(&mut check, &scratch, uu::LIMIT * 3).expect_code(0);
+    let lock = std::fs::read_to_string(scratch.join("Cargo.lock")).expect("the lock");
+    let resolved = patches.lines().filter_map(|line| line.split(' ').next());
+    let missing: Vec<_> = resolved.filter(|name| !lock.contains(&format!("name = \"{name}\"\n"))).collect();
+    assert!(patches.lines().count() >= 30 && missing.is_empty(), "nothing needs {missing:?}");
+}
+
+/// Packed twice, the files are the same.
+#[test]
+fn packages_are_reproducible() {
+    if !skips::campaign("packages that are made twice") {
+        return;
+    }
+    let scratch = paths::scratch("packages-again");
+    let mut make = Command::new(paths::root().join("ci/package"));
+    make.arg("--tree").arg(paths::tree()).arg("--output").arg(scratch.join("out"));
+    process::run(&mut make, &scratch, uu::LIMIT * 3).expect_code(0);
+    let sums = |folder: &Path| std::fs::read_to_string(folder.join("SHA256SUMS")).expect("the checksums");
+    assert_eq!(sums(&scratch.join("out")), sums(packages()));
 }
 
 #[test]
