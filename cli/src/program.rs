@@ -143,7 +143,8 @@ fn runner(path: &Path) -> Option<String> {
 fn check_traits(shown: &str, executable: &Path, traits: &Traits) -> Result<(), Failure> {
     let file = executable.file_name().unwrap_or_default().to_string_lossy();
     // The dynamic loader has no interpreter itself, but it does preload when it is run as a program.
-    if traits.interpreter.is_none() && !file.starts_with("ld-linux") && !file.starts_with("ld.so") {
+    let is_loader = ["ld-linux", "ld.so", "ld-musl"].iter().any(|name| file.starts_with(name));
+    if traits.interpreter.is_none() && !is_loader {
         let advice = if traits.go {
             "Go programs become dynamic with cgo (CGO_ENABLED=1) and -linkmode=external"
         } else {
@@ -153,11 +154,14 @@ fn check_traits(shown: &str, executable: &Path, traits: &Traits) -> Result<(), F
             "{shown} is statically linked, so that nothing can be loaded into it. {advice}. {FROM_OUTSIDE}"
         )));
     }
-    if traits.musl {
-        return Err(Failure::new(format!(
-            "{shown} uses the musl C library; uu records programs that use glibc {}. {FROM_OUTSIDE}",
-            "2.28 or later"
-        )));
+    if let Some(loader) = traits.interpreter.as_ref().filter(|loader| !loader.exists()) {
+        return Err(Failure::with_code(
+            NOT_FOUND,
+            format!(
+                "{shown} needs the dynamic loader {}, which does not exist: install the C library that it was built for",
+                loader.display()
+            ),
+        ));
     }
     let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
     for (kind, owner, own) in [("set-uid", traits.set_uid, uid), ("set-gid", traits.set_gid, gid)] {

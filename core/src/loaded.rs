@@ -276,6 +276,19 @@ impl Dynamic {
         value.filter(|value| *value != 0).map_or(0, |value| loaded_address(value, self.bias)) as *const T
     }
 
+    /// The first `struct link_map` of the process, as the program's dynamic section leads debuggers to it
+    /// (`r_debug`, link.h); `None`: it does not.
+    ///
+    /// # Safety
+    /// The section must be the program's, and the loader's work done.
+    pub unsafe fn first_object(&self) -> Option<u64> {
+        const DT_DEBUG: u64 = 21;
+        let debug: *const [u64; 2] = self.table(DT_DEBUG);
+        // SAFETY: `int r_version; struct link_map *r_map`, which the loader has put there.
+        let first = unsafe { debug.as_ref() }?[1];
+        (first != 0).then_some(first)
+    }
+
     /// The strings of all entries with this tag.
     pub fn strings(&self, tag: u64) -> impl Iterator<Item = &'static CStr> {
         let table = self.strings;

@@ -2,7 +2,7 @@
 //! where these were not found, once a walk.
 //!
 //! glibc's `_dl_find_object` (2.35 and later, async-signal-safe, looked up by name) reports the object under an
-//! address; before, the loader's own list does (`list`). An entry of the table stands for a place and a key: range,
+//! address; before, the loader's own list does (`list`), as musl's does (`musl`). An entry of the table stands for a place and a key: range,
 //! link map, unwind header, and build-id or a fingerprint of the headers. What follows from the key (facts, rule table)
 //! hangs on it. The key does not identify the contents: two files may share a build-id or all that the fingerprint
 //! covers. So what follows from the contents (rules by pc, what the recorder has received) hangs on the *load*, too
@@ -11,6 +11,7 @@
 mod answer;
 mod code;
 mod list;
+mod musl;
 mod object;
 mod recent;
 
@@ -26,6 +27,7 @@ pub use code::Code;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use list::List;
+use musl::MuslList;
 pub use object::{same_object, BuildId, Loaded, Object, BUILD_ID_LIMIT, UNIQUE_BUILD_ID};
 use object::{sealed, MADE, NUMBER_BITS};
 use recent::Recent;
@@ -75,8 +77,9 @@ pub struct Objects {
     removable: [AtomicU32; CELLS],
     /// Objects by a page that was looked up in them: found again without asking the loader.
     recent: [Recent; RECENT],
-    /// Where `find` is null: the ranges of the loader's list.
+    /// Where `find` is null: the ranges of the loader's list, or musl's.
     list: List,
+    musl: MuslList,
 }
 
 // SAFETY: a cell's object is written by the one that took it from FREE to BUSY, and read only after PUBLISHED.
@@ -115,6 +118,7 @@ impl Objects {
             loads: Loads::new(),
             recent: [const { Recent::new() }; RECENT],
             list: List::new(),
+            musl: MuslList::new(),
             cells: [const {
                 Cell {
                     state: AtomicU32::new(FREE),
@@ -140,9 +144,12 @@ impl Objects {
         self.program.1.store(image.end, Ordering::Release);
     }
 
+    fn program(&self) -> Span {
+        Span::new(self.program.0.load(Ordering::Acquire), self.program.1.load(Ordering::Acquire))
+    }
+
     fn image(&self, found: &DlFindObject) -> Span {
-        let mapped = Span::new(found.map_start, found.map_end);
-        let program = Span::new(self.program.0.load(Ordering::Acquire), self.program.1.load(Ordering::Acquire));
+        let (mapped, program) = (Span::new(found.map_start, found.map_end), self.program());
         if program.covers(mapped) {
             program
         } else {
@@ -156,9 +163,14 @@ impl Objects {
         self.list.locate(&self.loads, reader)
     }
 
+    /// For musl's loader: its list of objects is used, which begins with this `struct dso`. Not for handlers.
+    pub fn use_musl_list(&self, first: u64) {
+        self.musl.locate(first);
+    }
+
     /// Whether objects can be found at all.
     pub fn has_finder(&self) -> bool {
-        !self.find.load(Ordering::Acquire).is_null() || self.list.is_located()
+        !self.find.load(Ordering::Acquire).is_null() || self.list.is_located() || self.musl.is_located()
     }
 
     /// In the child of a fork. Not for handlers.
@@ -210,7 +222,7 @@ impl Objects {
             return true;
         }
         self.ask_loader(object.start, reader).is_some_and(|found| {
-            object.is_at(&found) && (object.permanent || self.loads.load_of(found.link_map, now, reader) == Some(load))
+            object.is_at(&found) && (object.permanent || self.load_of(&found, now, reader) == Some(load))
         })
     }
 
@@ -320,7 +332,19 @@ impl Objects {
     /// What the loader's list says is confirmed by its counters, so that its words need not be logged.
     #[cold]
     fn search_list(&self, pc: u64, reader: &Reader<'_>) -> Option<DlFindObject> {
-        self.list.find(pc, &self.loads, &mut reader.without_log())
+        let reader = &mut reader.without_log();
+        if self.musl.is_located() {
+            return self.musl.find(pc, self.program(), reader);
+        }
+        self.list.find(pc, &self.loads, reader)
+    }
+
+    /// The number of the load of an object that was found.
+    fn load_of(&self, found: &DlFindObject, now: Option<u64>, reader: &mut Reader<'_>) -> Option<u64> {
+        if self.musl.is_located() {
+            return MuslList::load_of(found, reader);
+        }
+        self.loads.load_of(found.link_map, now, reader)
     }
 
     /// A number that was not given before.
@@ -337,7 +361,7 @@ impl Objects {
         now: Option<u64>,
     ) -> Option<Loaded<'_>> {
         // If nothing distinguishes one load from another, this one counts as new.
-        let numbered = self.loads.load_of(found.link_map, now, reader);
+        let numbered = self.load_of(found, now, reader);
         let load = numbered.unwrap_or_else(|| 1 << 31 | self.next() & ((1 << 31) - 1));
         let start = (found.map_start >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> 8;
         for probe in 0..PROBES {

@@ -26,8 +26,15 @@ use crate::errno::ESRCH;
 // The atomics of `deferred`.
 use crate::registry::sync;
 use crate::syscall;
+use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use levels::{Level, Levels};
+
+/// Where in glibc's thread descriptors (`struct pthread`, nptl/descr.h) the thread id is searched for, in bytes from the
+/// beginning: they have more than 2 KiB, which begin with a TCB.
+pub const GLIBC: Range<u64> = 64..2048;
+/// In musl's (`struct pthread`, src/internal/pthread_impl.h), which have five words before it, and more after it.
+pub const MUSL: Range<u64> = 40..96;
 
 /// Instead of an owner: there has been none.
 const NEVER: u64 = 0;
@@ -68,31 +75,32 @@ impl Slots {
         }
     }
 
-    /// Finds the offset of the thread id in the TCB, by searching for it: it must occur once in the first 2 KiB (glibc
-    /// 2.36: +0x2d0, `struct pthread.tid` in
-    /// <https://sourceware.org/git/?p=glibc.git;a=blob;f=nptl/descr.h;hb=refs/tags/glibc-2.36>). Otherwise gettid(2) is
-    /// called. Also stores the process id. Called once, when the library is loaded; not for handlers. On AArch64 the
+    /// Finds the offset of the thread id in the TCB, by searching for it: it must occur once in `descriptor`, which is
+    /// [`GLIBC`] (2.36: +0x2d0, `struct pthread.tid` in
+    /// <https://sourceware.org/git/?p=glibc.git;a=blob;f=nptl/descr.h;hb=refs/tags/glibc-2.36>) or [`MUSL`]. Otherwise
+    /// gettid(2) is called. Also stores the process id. Called once, when the library is loaded; not for handlers. On AArch64 the
     /// TCB ends at the thread pointer and its beginning is not available, so gettid(2) is used.
-    pub fn prepare(&self) {
+    pub fn prepare(&self, descriptor: Range<u64>) {
         self.remember_process();
-        self.find_tid();
+        self.find_tid(descriptor);
     }
 
     /// As [`Slots::prepare`], for memory that no child of a fork has: nothing is mapped.
     pub fn prepare_for_one_process(&self) {
         self.pid.store(syscall::getpid(), Ordering::Relaxed);
-        self.find_tid();
+        self.find_tid(GLIBC);
     }
 
-    fn find_tid(&self) {
+    /// `within`: where in the thread's descriptor.
+    fn find_tid(&self, within: Range<u64>) {
         if cfg!(target_arch = "aarch64") {
             return;
         }
         let tp = syscall::thread_pointer();
         let tid = syscall::gettid();
         let mut found = 0;
-        for offset in (64..2048u64).step_by(4) {
-            // SAFETY: glibc's struct pthread, which begins at the thread pointer, is larger than 2 KiB.
+        for offset in within.step_by(4) {
+            // SAFETY: the descriptor begins at the thread pointer, and is larger (GLIBC, MUSL).
             if unsafe { ((tp + offset) as *const u32).read_volatile() } == tid {
                 if found != 0 {
                     return;

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use uunwind_core::loaded::{self, Callback, PhdrInfo};
 use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::objects::DlFindObjectFn;
+use uunwind_core::slots;
 use uunwind_core::span::Span;
 use uunwind_core::syscall;
 use uunwind_live::own_stack;
@@ -74,6 +75,10 @@ type RegisterAtfork = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 
+/// [pthread_atfork(3)](https://man7.org/linux/man-pages/man3/pthread_atfork.3.html).
+type PthreadAtfork =
+    unsafe extern "C" fn(Option<extern "C" fn()>, Option<extern "C" fn()>, Option<extern "C" fn()>) -> c_int;
+
 // The address of `__register_atfork`; null: libc has none. Weak, because musl's loader would not start a program for
 // which it cannot find a function that an object needs, and a program of glibc's passes LD_PRELOAD on to those of
 // musl's that it starts.
@@ -101,8 +106,8 @@ address_of_register_atfork!("mov rax, qword ptr [rip + __register_atfork@GOTPCRE
 #[cfg(target_arch = "aarch64")]
 address_of_register_atfork!("adrp x0, :got:__register_atfork", "ldr x0, [x0, :got_lo12:__register_atfork]");
 
-/// Whether libc is musl's, whose threads and loader have none of what is looked for here. (A static program has no
-/// symbols to ask for, and only one of glibc's is linked with this library.)
+/// Whether libc is musl's, whose threads and loader are other ones. (A static program has no symbols to ask for, and
+/// only one of glibc's is linked with this library.)
 fn is_musl() -> bool {
     // Others may define the first one, too, in front of libc (tools that wrap `main`). glibc has both.
     let mut starts = false;
@@ -129,18 +134,12 @@ static RAN: AtomicBool = AtomicBool::new(false);
 
 /// Runs before `main`, in a program whose allocator may not be ready for calls: nothing here may allocate.
 pub extern "C" fn init() {
-    if RAN.swap(true, Ordering::AcqRel) || is_musl() {
+    if RAN.swap(true, Ordering::AcqRel) {
         return;
     }
+    let is_musl = is_musl();
     crate::exports::find();
-    // SAFETY: glibc's function has this type, or is null; functions of this object, which is never unloaded.
-    unsafe {
-        let register = uu_protected_register_atfork();
-        if !register.is_null() {
-            let register = core::mem::transmute::<*const c_void, RegisterAtfork>(register);
-            register(Some(before_fork), Some(in_parent), Some(in_child), core::ptr::null_mut());
-        }
-    }
+    watch_forks();
     // SAFETY: normal context, libc's function. `_dl_find_object` exists from glibc 2.35 on, so it is asked for by name
     // and never linked; before, the loader's list is read.
     if let Some(find) = unsafe { loaded::symbol(dl_iterate_phdr, c"_dl_find_object") } {
@@ -155,7 +154,13 @@ pub extern "C" fn init() {
     if let Some(image) = unsafe { loaded::find(dl_iterate_phdr, program_image) } {
         OBJECTS.set_program(image);
     }
-    watch_loads();
+    if is_musl {
+        // SAFETY: normal context, libc's function; the first object is the program.
+        let first = unsafe { loaded::find(dl_iterate_phdr, |program| Some(program.dynamic().first_object())) };
+        first.flatten().into_iter().for_each(|first| OBJECTS.use_musl_list(first));
+    } else {
+        watch_loads();
+    }
     if !OBJECTS.has_finder() {
         OBJECTS.use_list(&mut Reader::probed());
     }
@@ -164,8 +169,28 @@ pub extern "C" fn init() {
     if unsafe { getenv(c"UU_SESSION".as_ptr()) }.is_null() {
         crate::initial::add();
     }
-    SLOTS.prepare();
-    TSD_OFFSET.store(locate_tsd(), Ordering::Release);
+    SLOTS.prepare(if is_musl { slots::MUSL } else { slots::GLIBC });
+    if !is_musl {
+        TSD_OFFSET.store(locate_tsd(), Ordering::Release);
+    }
+}
+
+/// Has libc call what is to be done around forks.
+fn watch_forks() {
+    // SAFETY: glibc's function has this type, or is null; functions of this object, which is never unloaded.
+    unsafe {
+        let register = uu_protected_register_atfork();
+        if !register.is_null() {
+            let register = core::mem::transmute::<*const c_void, RegisterAtfork>(register);
+            register(Some(before_fork), Some(in_parent), Some(in_child), core::ptr::null_mut());
+            return;
+        }
+        // musl has the function of POSIX, which glibc has in a static part of it.
+        if let Some(register) = loaded::symbol(dl_iterate_phdr, c"pthread_atfork") {
+            let register = core::mem::transmute::<usize, PthreadAtfork>(register.address as usize);
+            register(Some(before_fork), Some(in_parent), Some(in_child));
+        }
+    }
 }
 
 /// Whether [`before_fork`] took the registry's lock: the forking thread's own word, since it holds that lock.

@@ -44,21 +44,6 @@ fn left_out(outcome: &Outcome, reason: &str, folded: impl FnOnce() -> String) {
     }
 }
 
-/// A program that uu cannot record runs as ever, though uu's object is preloaded into it.
-#[test]
-fn a_program_of_musl_that_a_recorded_one_starts() {
-    if !Command::new("musl-gcc").arg("--version").output().is_ok_and(|out| out.status.success()) {
-        return skips::skipped("programs of musl that a recorded one starts", "musl-gcc is not installed (musl-tools)");
-    }
-    let scratch = paths::scratch("musl-child");
-    let burn = scratch.join("burn");
-    let mut gcc = Command::new("musl-gcc");
-    gcc.args(["-g", "-O2", "-pthread", "-o"]).arg(&burn).arg(paths::source("native/burn.c"));
-    process::run(&mut gcc, &scratch, uu::LIMIT).expect_code(0);
-    let program = ["env", burn.to_str().expect("text"), "1", CODE];
-    empty(&scratch, &[], &program, "it uses the musl C library");
-}
-
 fn is_root(what: &str) -> bool {
     // SAFETY: a call without preconditions.
     let root = unsafe { libc::geteuid() } == 0;

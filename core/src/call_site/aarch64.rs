@@ -33,6 +33,15 @@ pub(super) fn any_call(
     accept(call, reader)
 }
 
+/// See [`super::begins_stack`].
+pub(super) fn begins_stack(return_address: u64, reader: &mut Reader<'_>) -> bool {
+    /// `mov x8, #93 (SYS_exit); svc #0`
+    /// ([musl, src/thread/aarch64/clone.s](https://git.musl-libc.org/cgit/musl/tree/src/thread/aarch64/clone.s)).
+    /// `_start` calls nothing there: it jumps on, without a return address.
+    const EXIT: u64 = 0xd400_0001_d280_0ba8;
+    reader.word(return_address) == Some(EXIT)
+}
+
 /// The call's target, if no register determines it, and no stub of a linkage table stands there: one begins with an
 /// `adrp` to x16, after `bti` perhaps.
 pub(super) fn fixed_target(call: Call, reader: &mut Reader<'_>) -> Option<u64> {

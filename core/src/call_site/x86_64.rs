@@ -105,6 +105,26 @@ fn decode(bytes: &[u8], next: u64) -> Option<Call> {
     })
 }
 
+/// See [`super::begins_stack`].
+pub(super) fn begins_stack(return_address: u64, reader: &mut Reader<'_>) -> bool {
+    /// `mov edi, eax; xor eax, eax; mov al, 60 (SYS_exit); syscall; hlt`
+    /// ([musl, src/thread/x86_64/clone.s](https://git.musl-libc.org/cgit/musl/tree/src/thread/x86_64/clone.s)).
+    const EXIT: [u8; 9] = [0x89, 0xc7, 0x31, 0xc0, 0xb0, 60, 0x0f, 0x05, 0xf4];
+    /// `xor rbp, rbp; mov rdi, rsp; lea rsi, [rip + _DYNAMIC]; and rsp, -16; call _start_c`
+    /// ([musl, arch/x86_64/crt_arch.h](https://git.musl-libc.org/cgit/musl/tree/arch/x86_64/crt_arch.h)): what the two
+    /// instructions with an address have of it is left open.
+    const ENTRY: [u8; 22] =
+        [0x48, 0x31, 0xed, 0x48, 0x89, 0xe7, 0x48, 0x8d, 0x35, 0, 0, 0, 0, 0x48, 0x83, 0xe4, 0xf0, 0xe8, 0, 0, 0, 0];
+    let mut after = [0; EXIT.len()];
+    if reader.read(return_address, &mut after) && after == EXIT {
+        return true;
+    }
+    let mut before = [0; ENTRY.len()];
+    let is_open = |at: usize| (9..13).contains(&at) || at >= 18;
+    reader.read(return_address.wrapping_sub(before.len() as u64), &mut before)
+        && before.iter().zip(ENTRY).enumerate().all(|(at, (is, byte))| *is == byte || is_open(at))
+}
+
 /// The call's target, if no register determines it. A stub of a linkage table, `jmp *offset(%rip)` after `endbr64` and
 /// a `bnd` prefix perhaps, leads on to the word that it reads; until that is resolved, it leads back to the stub.
 pub(super) fn fixed_target(call: Call, reader: &mut Reader<'_>) -> Option<u64> {

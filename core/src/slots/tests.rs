@@ -109,7 +109,7 @@ fn what_a_threads_captures_have_cached_goes_with_its_owner() {
 #[test]
 fn a_slot_is_taken_over_from_a_thread_that_has_ended_and_from_no_other() {
     let slots = slots();
-    slots.prepare();
+    slots.prepare(GLIBC);
     let own = std::thread::scope(|s| s.spawn(syscall::gettid).join().expect("no panic"));
     // Every slot that this thread may have in the first level has a living owner; then one of them ends.
     while !slots.is_gone(own) {
@@ -150,7 +150,7 @@ fn an_epoch_is_used_for_a_few_walks() {
 #[test]
 fn the_tid_word_is_found_on_this_thread_and_holds_on_another() {
     let slots = slots();
-    slots.prepare();
+    slots.prepare(GLIBC);
     let slots = &*slots;
     std::thread::scope(|s| {
         s.spawn(|| assert_eq!(slots.tid(syscall::thread_pointer()), syscall::gettid()));

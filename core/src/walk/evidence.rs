@@ -70,6 +70,29 @@ pub(super) fn cfa_from_callee<E: Env>(
     }
 }
 
+/// Whether the frame at `pc`, a return address, is the first of its stack although no rule says so, or is called by that
+/// one: the first word of the next few above the stack pointer that can be a return address at all is then one where a
+/// thread or a program begins ([`call_site::begins_stack`]). musl's `start`, which runs a thread's function and never
+/// returns, is such a frame.
+#[cold]
+#[inline(never)]
+pub(super) fn is_base(pc: u64, cursor: &Cursor, reader: &mut Reader<'_>) -> bool {
+    const WORDS: u64 = 8;
+    if call_site::begins_stack(pc, reader) {
+        return true;
+    }
+    let was = reader.pause(true);
+    let words = (0..WORDS).map_while(|at| reader.word(cursor.regs.sp().wrapping_add(at * 8)));
+    let (mut above, mut count) = ([0; WORDS as usize], 0);
+    for word in words {
+        above.get_mut(count).into_iter().for_each(|place| *place = word);
+        count += 1;
+    }
+    reader.pause(was);
+    let caller = above.iter().take(count).find(|word| call_site::precedes(**word, reader));
+    caller.is_some_and(|caller| call_site::begins_stack(*caller, reader))
+}
+
 /// The alternate signal stack that a signal's frame lies on: its start and size. It is the thread's as long as the
 /// handler runs on it: the kernel refuses to replace it meanwhile
 /// ([sigaltstack(2)](https://man7.org/linux/man-pages/man2/sigaltstack.2.html)). But a handler that saves its state

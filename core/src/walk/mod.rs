@@ -440,6 +440,13 @@ impl<E: Env> Walk<'_, '_, E> {
         // A chain of frame pointers ends where it runs out; that is an end of its own kind. The outermost frame's is
         // zero.
         match stop {
+            StopReason::NoRule if !exact && evidence::is_base(pc, cursor, self.reader) => {
+                if found_by_it {
+                    StopReason::FramePointerEnd
+                } else {
+                    StopReason::Complete
+                }
+            }
             StopReason::NullReturnAddress if by_frame_pointer => StopReason::FramePointerEnd,
             StopReason::NoRule if found_by_it && cursor.regs.get(FP) == Some(0) => StopReason::FramePointerEnd,
             StopReason::StartSymbol | StopReason::SwitchedStack if found_by_it => StopReason::FramePointerEnd,

@@ -24,9 +24,13 @@ static START: extern "C" fn() = start;
 /// `__register_atfork(prepare, parent, child, dso)` of glibc (`posix/register-atfork.c`).
 type RegisterAtfork =
     unsafe extern "C" fn(Option<extern "C" fn()>, Option<extern "C" fn()>, Option<extern "C" fn()>, *mut c_void) -> i32;
-/// The one function that this object needs and musl lacks. It is no import: musl's loader would not start a program for
-/// which it cannot find one, and a program of glibc's passes LD_PRELOAD on to programs of musl's that it starts.
+/// It is no import: musl lacks it, and its loader would not start a program for which it cannot find a function.
 static REGISTER_ATFORK: Real = Real::new(c"__register_atfork");
+/// [pthread_atfork(3)](https://man7.org/linux/man-pages/man3/pthread_atfork.3.html), which is no function of glibc's
+/// shared library.
+type PthreadAtfork =
+    unsafe extern "C" fn(Option<extern "C" fn()>, Option<extern "C" fn()>, Option<extern "C" fn()>) -> i32;
+static PTHREAD_ATFORK: Real = Real::new(c"pthread_atfork");
 
 extern "C" fn start() {
     let errno = errno();
@@ -46,9 +50,8 @@ fn errno() -> i32 {
 
 /// Begins to record, or leaves the process unrecorded when something that it needs is missing.
 fn record(session: &CStr) {
-    let register_atfork = REGISTER_ATFORK.get();
-    if register_atfork.is_null() {
-        // Not glibc.
+    if REGISTER_ATFORK.get().is_null() && PTHREAD_ATFORK.get().is_null() {
+        // A libc that is not known.
         return;
     }
     let Some(setting) = Setting::parse(session.to_bytes()) else { return };
@@ -98,11 +101,7 @@ fn record(session: &CStr) {
         return;
     }
     threads::create_end_key();
-    // SAFETY: glibc's function has this type; an async-signal-safe handler that lives as long as the process.
-    unsafe {
-        let register_atfork = core::mem::transmute::<*mut c_void, RegisterAtfork>(register_atfork);
-        register_atfork(None, None, Some(process::after_fork), core::ptr::null_mut());
-    }
+    watch_forks();
     threads::begin(process, false, |block| {
         if report_objects(process, block) || at_once {
             plugins::open(process, list);
@@ -110,6 +109,24 @@ fn record(session: &CStr) {
     });
     (process.library.set_recorder)(&crate::program::RECORDER);
     allocations::begin(process);
+}
+
+/// Has libc call what is to be done in the child of a fork.
+fn watch_forks() {
+    let register = REGISTER_ATFORK.get();
+    // SAFETY: the functions have these types; an async-signal-safe handler that lives as long as the process.
+    unsafe {
+        if !register.is_null() {
+            let register = core::mem::transmute::<*mut c_void, RegisterAtfork>(register);
+            register(None, None, Some(process::after_fork), core::ptr::null_mut());
+            return;
+        }
+        let register = PTHREAD_ATFORK.get();
+        if !register.is_null() {
+            let register = core::mem::transmute::<*mut c_void, PthreadAtfork>(register);
+            register(None, None, Some(process::after_fork));
+        }
+    }
 }
 
 /// Maps the facts and the session. `None` if that fails, or if the recording is over.

@@ -98,9 +98,9 @@ pub fn record(
     let mut drain = Drain::new(session, facts, objects, writer, survey);
     let mut snapshots = Snapshots::new(attach.every);
     let start = Instant::now();
-    let (kept_by, switched, older_by) = (&kept, &mut switch, &mut older);
+    let (drained, switched, older_one) = (&mut drain, &mut switch, &mut older);
     let mut running =
-        Running { attach, family, drain: &mut drain, switch: switched, kept: kept_by, path: &path, older: older_by };
+        Running { attach, family, drain: drained, switch: switched, kept: &kept, path: &path, older: older_one };
     let cause = running.until_over(start, &mut snapshots, &mut event);
     let (wall, family) = (start.elapsed(), running.family);
     event(Event::Over);

@@ -26,7 +26,6 @@ pub enum Reason {
     /// The preloaded object does not exist at this path in the process's root directory.
     Root(PathBuf),
     Static,
-    Musl,
     /// A child that shares its parent's memory.
     Vfork,
     /// No reason was found.
@@ -80,7 +79,6 @@ impl fmt::Display for Reason {
                 path.display()
             ),
             Reason::Static => write!(f, "it is statically linked, so that nothing can be loaded into it"),
-            Reason::Musl => write!(f, "it uses the musl C library; uu records programs that use glibc"),
             Reason::Vfork => write!(
                 f,
                 "it shares its parent's memory (vfork, or clone with CLONE_VM), where only the parent's own threads are sampled"
@@ -136,7 +134,6 @@ impl Own {
         }
         match traits(&uunwind_elf::process::file(seen.pid, "exe")) {
             Ok(traits) if traits.interpreter.is_none() => Some(Reason::Static),
-            Ok(traits) if traits.musl => Some(Reason::Musl),
             _ if share_memory(seen.pid, seen.parent) => Some(Reason::Vfork),
             _ => Some(Reason::Unknown),
         }
