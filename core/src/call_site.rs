@@ -130,10 +130,10 @@ fn any(code: Span, reader: &mut Reader<'_>, is_one: impl Fn(&[u8], u64) -> bool)
     found
 }
 
-/// Whether the call before `return_address` is the first of a thread or of a program, in code that has no unwind data to
-/// say so: after it the thread exits by a system call of its own, as after musl's `clone`; or before it the code does
-/// what only a program's entry point does, as musl's `_start`. There is no caller then. Async-signal-safe; at most 11
-/// reads.
+/// Whether the call before `return_address` is the first of a thread or of a program, in code that has no unwind data
+/// to say so: after it the thread exits by a system call of its own, as after musl's `clone`; or before it the code
+/// does what only a program's entry point does, as musl's `_start`. There is no caller then. Async-signal-safe; at most
+/// 11 reads.
 pub fn begins_stack(return_address: u64, reader: &mut Reader<'_>) -> bool {
     let was = reader.pause(true);
     let begins = any_call(return_address, reader, |_, _| true) && cpu::begins_stack(return_address, reader);

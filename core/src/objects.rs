@@ -2,11 +2,12 @@
 //! where these were not found, once a walk.
 //!
 //! glibc's `_dl_find_object` (2.35 and later, async-signal-safe, looked up by name) reports the object under an
-//! address; before, the loader's own list does (`list`), as musl's does (`musl`). An entry of the table stands for a place and a key: range,
-//! link map, unwind header, and build-id or a fingerprint of the headers. What follows from the key (facts, rule table)
-//! hangs on it. The key does not identify the contents: two files may share a build-id or all that the fingerprint
-//! covers. So what follows from the contents (rules by pc, what the recorder has received) hangs on the *load*, too
-//! ([`Loaded`]), which the loader numbers. Objects of the initial set never go away and are not read again.
+//! address; before, the loader's own list does (`list`), as musl's does (`musl`). An entry of the table stands for a
+//! place and a key: range, link map, unwind header, and build-id or a fingerprint of the headers. What follows from the
+//! key (facts, rule table) hangs on it. The key does not identify the contents: two files may share a build-id or all
+//! that the fingerprint covers. So what follows from the contents (rules by pc, what the recorder has received) hangs
+//! on the *load*, too ([`Loaded`]), which the loader numbers. Objects of the initial set never go away and are not read
+//! again.
 
 mod answer;
 mod code;

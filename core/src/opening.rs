@@ -93,8 +93,8 @@ impl Opening {
 /// realpath(3).
 pub type RealPath = unsafe extern "C" fn(*const c_char, *mut c_char) -> *mut c_char;
 
-/// Opens `../libuunwind.so.0`, seen from the object that has the address `own` in it, which may be loaded through a link.
-/// It stays open. Returns its handle; `None`: it is not there, or cannot be opened.
+/// Opens `../libuunwind.so.0`, seen from the object that has the address `own` in it, which may be loaded through a
+/// link. It stays open. Returns its handle; `None`: it is not there, or cannot be opened.
 ///
 /// # Safety
 /// In normal context, where the program's allocator may be called. The functions are libc's.

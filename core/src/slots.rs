@@ -30,8 +30,8 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use levels::{Level, Levels};
 
-/// Where in glibc's thread descriptors (`struct pthread`, nptl/descr.h) the thread id is searched for, in bytes from the
-/// beginning: they have more than 2 KiB, which begin with a TCB.
+/// Where in glibc's thread descriptors (`struct pthread`, nptl/descr.h) the thread id is searched for, in bytes from
+/// the beginning: they have more than 2 KiB, which begin with a TCB.
 pub const GLIBC: Range<u64> = 64..2048;
 /// In musl's (`struct pthread`, src/internal/pthread_impl.h), which have five words before it, and more after it.
 pub const MUSL: Range<u64> = 40..96;
@@ -78,8 +78,8 @@ impl Slots {
     /// Finds the offset of the thread id in the TCB, by searching for it: it must occur once in `descriptor`, which is
     /// [`GLIBC`] (2.36: +0x2d0, `struct pthread.tid` in
     /// <https://sourceware.org/git/?p=glibc.git;a=blob;f=nptl/descr.h;hb=refs/tags/glibc-2.36>) or [`MUSL`]. Otherwise
-    /// gettid(2) is called. Also stores the process id. Called once, when the library is loaded; not for handlers. On AArch64 the
-    /// TCB ends at the thread pointer and its beginning is not available, so gettid(2) is used.
+    /// gettid(2) is called. Also stores the process id. Called once, when the library is loaded; not for handlers. On
+    /// AArch64 the TCB ends at the thread pointer and its beginning is not available, so gettid(2) is used.
     pub fn prepare(&self, descriptor: Range<u64>) {
         self.remember_process();
         self.find_tid(descriptor);

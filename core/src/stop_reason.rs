@@ -8,8 +8,8 @@ crate::numbered! {
     /// The reason for which a walk ended. The numbers are part of `uu.h` and of recordings: none is ever used again.
     #[derive(Hash)]
     pub enum StopReason: u16 {
-        /// The last frame's row says that its return address is undefined: the outermost frame (DWARF 5, 6.4.4). Or, where
-        /// code has no rows, its instructions show that a program or a thread begins there.
+        /// The last frame's row says that its return address is undefined: the outermost frame (DWARF 5, 6.4.4). Or,
+        /// where code has no rows, its instructions show that a program or a thread begins there.
         Complete = 1, "complete";
         /// The return address is the first byte of a function, so no call instruction precedes it: a function that
         /// begins stacks, as makecontext(3) sets them up.

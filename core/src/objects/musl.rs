@@ -2,9 +2,9 @@
 //! [ldso/dynlink.c](https://git.musl-libc.org/cgit/musl/tree/ldso/dynlink.c)), which begins as `struct link_map` of
 //! link.h does: load bias, path, dynamic section, next, previous.
 //!
-//! musl unloads nothing: its list only grows, but for what a dlopen(3) that fails takes back. It has no counter that can
-//! be read, so that the list is read at each lookup, without the loader's lock. Each object is mapped in one piece, which
-//! begins at its load bias; only the kernel maps the program elsewhere.
+//! musl unloads nothing: its list only grows, but for what a dlopen(3) that fails takes back. It has no counter that
+//! can be read, so that the list is read at each lookup, without the loader's lock. Each object is mapped in one piece,
+//! which begins at its load bias; only the kernel maps the program elsewhere.
 
 use super::DlFindObject;
 use crate::headers::Headers;

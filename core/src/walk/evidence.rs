@@ -70,10 +70,10 @@ pub(super) fn cfa_from_callee<E: Env>(
     }
 }
 
-/// Whether the frame at `pc`, a return address, is the first of its stack although no rule says so, or is called by that
-/// one: the first word of the next few above the stack pointer that can be a return address at all is then one where a
-/// thread or a program begins ([`call_site::begins_stack`]). musl's `start`, which runs a thread's function and never
-/// returns, is such a frame.
+/// Whether the frame at `pc`, a return address, is the first of its stack although no rule says so, or is called by
+/// that one: the first word of the next few above the stack pointer that can be a return address at all is then one
+/// where a thread or a program begins ([`call_site::begins_stack`]). musl's `start`, which runs a thread's function and
+/// never returns, is such a frame.
 #[cold]
 #[inline(never)]
 pub(super) fn is_base(pc: u64, cursor: &Cursor, reader: &mut Reader<'_>) -> bool {
