@@ -13,6 +13,8 @@ pub struct Layout {
     pub preload: PathBuf,
     /// `lib/uu/libuunwind-alloc.so`.
     pub alloc: PathBuf,
+    /// `lib/uu/libuunwind-lock.so`.
+    pub lock: PathBuf,
     /// `lib/uu/libuunwind-inject.so`.
     pub inject: PathBuf,
     /// `lib/uu/libuunwind-crash.so`.
@@ -49,6 +51,7 @@ pub fn find() -> Result<Layout, Failure> {
         library: lib.join("libuunwind.so.0"),
         preload: lib.join("uu/libuunwind-preload.so"),
         alloc: lib.join("uu/libuunwind-alloc.so"),
+        lock: lib.join("uu/libuunwind-lock.so"),
         inject: lib.join("uu/libuunwind-inject.so"),
         crash: lib.join("uu/libuunwind-crash.so"),
         plugins: lib.join("uu/plugins"),

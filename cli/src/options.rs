@@ -104,11 +104,13 @@ pub enum Mode {
     Wall,
     /// Allocations.
     Alloc,
+    /// Waits for locks.
+    Lock,
 }
 
 impl Mode {
     /// Their names.
-    pub const NAMES: &[&str] = &["cpu", "wall", "alloc"];
+    pub const NAMES: &[&str] = &["cpu", "wall", "alloc", "lock"];
 
     /// The mode of this name.
     pub fn of(value: &OsString) -> Result<Mode, Failure> {
@@ -116,7 +118,8 @@ impl Mode {
             Some("cpu") => Ok(Mode::Cpu),
             Some("wall") => Ok(Mode::Wall),
             Some("alloc") => Ok(Mode::Alloc),
-            _ => Err(Failure::new(format!("--mode {}: it takes cpu, wall or alloc", value.to_string_lossy()))),
+            Some("lock") => Ok(Mode::Lock),
+            _ => Err(Failure::new(format!("--mode {}: it takes cpu, wall, alloc or lock", value.to_string_lossy()))),
         }
     }
 }

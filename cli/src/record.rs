@@ -23,7 +23,7 @@ use uunwind_recorder::watch::Watcher;
 use uunwind_recorder::{record_with, Config, Event, RecordError};
 use uunwind_recording::TapHolder;
 use uunwind_report::stream::{Delivery, Pipe, Stream};
-use uunwind_ring::{FLAG_ALLOC, FLAG_AWAITING, FLAG_WALL};
+use uunwind_ring::{FLAG_ALLOC, FLAG_AWAITING, FLAG_LOCK, FLAG_WALL};
 
 /// The subcommand by which uu starts itself once for each plugin.
 pub const PLUGIN_SERVER: &str = "plugin-server";
@@ -50,6 +50,9 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     }
     if arguments.flags & FLAG_ALLOC != 0 {
         stand_before_malloc(&mut config, arguments.python_malloc)?;
+    }
+    if arguments.flags & FLAG_LOCK != 0 {
+        stand_before_locks(&mut config)?;
     }
     config.rate = arguments.rate;
     config.flags = arguments.flags;
@@ -105,6 +108,21 @@ fn stand_before_malloc(config: &mut Config, python_malloc: bool) -> Result<(), F
     }
     if python_malloc {
         config.environment.push(("PYTHONMALLOC", "malloc"));
+    }
+    Ok(())
+}
+
+/// Has the object preloaded that samples waits for locks.
+fn stand_before_locks(config: &mut Config) -> Result<(), Failure> {
+    if config.asan_runtime.is_some() {
+        let program = config.executable.display();
+        return Err(Failure::new(format!(
+            "--mode lock: {program} has a sanitizer, which stands before the functions of locks itself. Build it without"
+        )));
+    }
+    config.preload = layout::find()?.lock;
+    if !config.preload.is_file() {
+        return Err(Failure::new(format!("{} is missing: install uu as a whole", config.preload.display())));
     }
     Ok(())
 }

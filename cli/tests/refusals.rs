@@ -234,7 +234,7 @@ fn defaults_come_from_a_file_and_give_way_to_the_command_line() {
     assert!(code == 125 && text.contains("uu/config.toml: rate = 0: the rate must be"), "{text}");
     std::fs::write(&file, "[record]\nmode = \"cup\"\nrate = 0\n").expect("a file");
     let (code, text) = outcome(&uu.run(&["record", "true"]));
-    assert!(code == 125 && text.contains("uu/config.toml: mode = cup: it takes cpu, wall or alloc"), "{text}");
+    assert!(code == 125 && text.contains("uu/config.toml: mode = cup: it takes cpu, wall, alloc or lock"), "{text}");
     let (_, text) = outcome(&uu.run(&["record", "--mode", "wall", "true"]));
     assert!(text.contains("uu/config.toml: rate = 0: the rate must be"), "{text}");
     let (_, text) = outcome(&uu.run(&["record", "--mode", "wall", "-r", "10001", "true"]));

@@ -61,8 +61,8 @@ pub fn both(name: &str, options: &[&str], configure: impl Fn(&mut Command), prog
         None => Vec::new(),
     };
     let mut options: Vec<&str> = options.iter().copied().chain(mode).collect();
-    // Allocations have no rate in Hz.
-    if options.contains(&"alloc") {
+    // Events have no rate in Hz.
+    if options.contains(&"alloc") || options.contains(&"lock") {
         if let Some(rate) = options.iter().position(|option| *option == "-r") {
             options.drain(rate..options.len().min(rate + 2));
         }

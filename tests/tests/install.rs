@@ -78,6 +78,7 @@ fn packages_are_small_and_whole() {
         "lib/libuunwind.a",
         "lib/uu/libuunwind-preload.so",
         "lib/uu/libuunwind-alloc.so",
+        "lib/uu/libuunwind-lock.so",
         "lib/uu/libuunwind-inject.so",
         "lib/uu/libuunwind-crash.so",
         "lib/uu/libuunwind-compat.so",

@@ -196,8 +196,12 @@ fn preload_interposes_only_what_is_listed() {
         }
     }
     let listed = [of_libc, of_libgcc].concat();
-    // The sampler of allocations is the same, with what stands before malloc.
-    for (object, more) in [("lib/uu/libuunwind-preload.so", &[][..]), ("lib/uu/libuunwind-alloc.so", &ALLOCATES)] {
+    // The samplers of allocations and of waits are the same, with what stands before malloc, and before locks.
+    for (object, more) in [
+        ("lib/uu/libuunwind-preload.so", &[][..]),
+        ("lib/uu/libuunwind-alloc.so", &ALLOCATES),
+        ("lib/uu/libuunwind-lock.so", &WAITS),
+    ] {
         none(violations(
             &built(object),
             &Policy {
@@ -212,7 +216,7 @@ fn preload_interposes_only_what_is_listed() {
         ));
     }
     assert_eq!(
-        ALLOCATES.iter().find(|name| !libc.exports.iter().any(|e| e == *name)),
+        ALLOCATES.iter().chain(&WAITS).find(|name| !libc.exports.iter().any(|e| e == *name)),
         None,
         "libc has no such function"
     );
@@ -232,10 +236,44 @@ const ALLOCATES: [&str; 10] = [
     "free",
 ];
 
+/// What threads wait in for each other.
+const WAITS: [&str; 24] = [
+    "pthread_mutex_lock",
+    "pthread_mutex_timedlock",
+    "pthread_mutex_clocklock",
+    "pthread_rwlock_rdlock",
+    "pthread_rwlock_timedrdlock",
+    "pthread_rwlock_clockrdlock",
+    "pthread_rwlock_wrlock",
+    "pthread_rwlock_timedwrlock",
+    "pthread_rwlock_clockwrlock",
+    "pthread_cond_wait",
+    "pthread_cond_timedwait",
+    "pthread_cond_clockwait",
+    "sem_wait",
+    "sem_timedwait",
+    "sem_clockwait",
+    "pthread_barrier_wait",
+    "pthread_join",
+    "pthread_timedjoin_np",
+    "pthread_clockjoin_np",
+    "mtx_lock",
+    "mtx_timedlock",
+    "cnd_wait",
+    "cnd_timedwait",
+    "thrd_join",
+];
+
 /// Each mapping of an object costs every program that is recorded, also one that runs for half a millisecond.
 #[test]
 fn code_and_read_only_data_are_one_mapping() {
-    let own = ["lib/libuunwind.so.0", "lib/uu/libuunwind-preload.so", "lib/uu/libuunwind-alloc.so"].map(str::to_owned);
+    let own = [
+        "lib/libuunwind.so.0",
+        "lib/uu/libuunwind-preload.so",
+        "lib/uu/libuunwind-alloc.so",
+        "lib/uu/libuunwind-lock.so",
+    ]
+    .map(str::to_owned);
     for object in own.into_iter().chain(plugins::objects()) {
         assert_eq!(built(&object).unwritten, 1, "{object}");
     }
@@ -303,10 +341,16 @@ fn installed(name: &str) -> Facts {
 fn entries_have_unwind_data() {
     let lib = paths::tree().join("lib");
     let plugins = std::fs::read_dir(lib.join("uu/plugins")).expect("ci/build lays out plugins").flatten();
-    for object in ["libuunwind.so.0", "uu/libuunwind-preload.so", "uu/libuunwind-alloc.so", "uu/libuunwind-compat.so"]
-        .map(|name| lib.join(name))
-        .into_iter()
-        .chain(plugins.map(|p| p.path()))
+    for object in [
+        "libuunwind.so.0",
+        "uu/libuunwind-preload.so",
+        "uu/libuunwind-alloc.so",
+        "uu/libuunwind-lock.so",
+        "uu/libuunwind-compat.so",
+    ]
+    .map(|name| lib.join(name))
+    .into_iter()
+    .chain(plugins.map(|p| p.path()))
     {
         none(unwind::uncovered(&object).expect("an ELF object"));
     }
@@ -373,11 +417,11 @@ fn every_object_has_its_own_soname() {
             }
         }
     }
-    let others = 7;
+    let others = 8;
     let wanted = others + plugins::objects().count();
     assert_eq!(
         seen, wanted,
-        "the library, three samplers, those for crash reports and others' interfaces, the set-up object, the plugins"
+        "the library, four samplers, those for crash reports and others' interfaces, the set-up object, the plugins"
     );
 }
 

@@ -13,14 +13,16 @@ use uunwind_recording::Unit;
 use uunwind_report::formats::Format;
 use uunwind_report::hide::NativeFrames;
 use uunwind_ring::{
-    FLAG_ALLOC, FLAG_AWAITING, FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EXPLICIT, FLAG_KERNEL, FLAG_NO_CHILDREN,
-    FLAG_NO_REPLAY, FLAG_WALL,
+    FLAG_ALLOC, FLAG_AWAITING, FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EXPLICIT, FLAG_KERNEL, FLAG_LOCK,
+    FLAG_NO_CHILDREN, FLAG_NO_REPLAY, FLAG_WALL,
 };
 
 /// An odd rate, so that samples do not run in step with the program's own clocks.
 const DEFAULT_RATE: &str = "99";
 /// Bytes from a sampled allocation to the next, on average.
 const DEFAULT_BYTES: u32 = 512 << 10;
+/// Ns of waiting from a sampled wait to the next, on average.
+const DEFAULT_WAIT: u32 = 100_000;
 
 /// Runs a program, or takes a running one, and records where it spends its CPU time.
 #[derive(Debug, Args)]
@@ -40,14 +42,14 @@ pub struct Options {
     #[arg(short, long)]
     subprocesses: bool,
     /// cpu: sample threads that run, by their CPU time; wall: those that wait, too, by the time that passes; alloc:
-    /// sample allocations, by their bytes (below)
+    /// sample allocations, by their bytes; lock: sample waits for locks, by their time (below)
     #[arg(long, value_name = "MODE", default_value = "cpu", value_parser = options::Offers(Mode::NAMES),
           hide_possible_values = true)]
     mode: OsString,
     /// With --mode alloc: bytes from a sampled allocation to the next, on average [default: 512K]
     #[arg(long, value_name = "BYTES", allow_negative_numbers = true, conflicts_with = "all")]
     every_bytes: Option<OsString>,
-    /// With --mode alloc: record every allocation
+    /// With --mode alloc or lock: record every allocation, or every wait
     #[arg(long)]
     all: bool,
     /// With --mode alloc: have Python take its small objects from malloc, too, which takes longer (PYTHONMALLOC)
@@ -172,6 +174,10 @@ size and when it was freed. uu report shows who held memory at its peak, at the 
 Python's objects of up to 512 bytes are in none of this: it maps arenas for them, which malloc does not see. With
 --python-malloc it takes each from malloc.
 
+With --mode lock, waits for locks are sampled and no time: pthread mutexes, reader-writer locks, condition variables,
+semaphores, barriers, joins, and what is made of them, such as std::mutex, Python's GIL and threading.Lock. Each has the
+stack that waited, the lock, how long it took, and for a mutex the thread that had it. --all: every wait.
+
 With --start-paused, nothing is sampled at first. uu pause PID and uu resume PID switch a recording off and on, where PID is
 a recorded process or uu itself; so does the program, by uu_record_stop() and uu_record_start() of uu.h. What sets
 labels, by uu_label_set(), has them in its samples: uu report --filter label=KEY:VALUE.
@@ -208,33 +214,35 @@ NO_COLOR.",
     )
 }
 
-/// The distance of sampled allocations in bytes, 1 for all, if these are recorded.
-fn check_alloc(options: &Options, mode: Mode) -> Result<Option<u32>, Failure> {
-    if mode != Mode::Alloc {
-        let given = [
-            (options.every_bytes.is_some(), "--every-bytes"),
-            (options.all, "--all"),
-            (options.python_malloc, "--python-malloc"),
-        ];
-        return match given.iter().find(|(is_given, _)| *is_given) {
-            Some((_, option)) => Err(Failure::new(format!("{option} is for --mode alloc: give that, too"))),
-            None => Ok(None),
-        };
+/// The distance of sampled events, in bytes or ns, 1 for all, if these are recorded.
+fn check_events(options: &Options, mode: Mode) -> Result<Option<u32>, Failure> {
+    let of_alloc = [(options.every_bytes.is_some(), "--every-bytes"), (options.python_malloc, "--python-malloc")];
+    if let (true, Some((_, option))) = (mode != Mode::Alloc, of_alloc.iter().find(|(is_given, _)| *is_given)) {
+        return Err(Failure::new(format!("{option} is for --mode alloc: give that, too")));
     }
+    let (name, event, follows, function) = match mode {
+        Mode::Alloc => ("alloc", "allocation", "from --every-bytes", "malloc"),
+        Mode::Lock => ("lock", "wait", "from the waits", "the functions of locks"),
+        Mode::Cpu | Mode::Wall if options.all => {
+            return Err(Failure::new("--all is for --mode alloc and --mode lock: give one of them, too"));
+        }
+        Mode::Cpu | Mode::Wall => return Ok(None),
+    };
     let others = [
-        (options.unwind != "live", "--unwind", "the stack of an allocation is walked at once"),
-        (options.kernel, "--kernel", "no allocation is made by the kernel"),
-        (options.explicit, "--explicit", "samples are those of allocations"),
-        (options.rate != DEFAULT_RATE, "-r (--rate)", "what is sampled follows from --every-bytes"),
+        (options.unwind != "live", "--unwind", format!("the stack of each {event} is walked at once")),
+        (options.kernel, "--kernel", format!("no {event} is made by the kernel")),
+        (options.explicit, "--explicit", format!("samples are those of {event}s")),
+        (options.rate != DEFAULT_RATE, "-r (--rate)", format!("what is sampled follows {follows}")),
         (
             options.pid.is_some(),
             "-p (--pid)",
-            "uu stands in front of malloc from the start of a program on. Start PROGRAM with uu record",
+            format!("uu stands in front of {function} from the start of a program on. Start PROGRAM with uu record"),
         ),
     ];
     match others.iter().find(|(is_given, ..)| *is_given) {
-        Some((_, option, why)) => Err(Failure::new(format!("{option} and --mode alloc do not go together: {why}"))),
+        Some((_, option, why)) => Err(Failure::new(format!("{option} and --mode {name} do not go together: {why}"))),
         None if options.all => Ok(Some(1)),
+        None if mode == Mode::Lock => Ok(Some(DEFAULT_WAIT)),
         None => {
             options.every_bytes.as_ref().map_or(Ok(DEFAULT_BYTES), |b| options::bytes(b, "--every-bytes")).map(Some)
         }
@@ -295,6 +303,14 @@ pub struct Arguments {
 impl Arguments {
     /// What is sampled, for people.
     pub fn sampled(&self) -> String {
+        if self.flags & FLAG_LOCK != 0 {
+            let sampled = Unit::Nanoseconds.amount(self.rate.into(), 1);
+            return if self.rate == 1 {
+                "with every wait".to_owned()
+            } else {
+                format!("with a wait in {sampled} of waiting")
+            };
+        }
         match (self.flags & FLAG_ALLOC != 0, self.rate) {
             (false, rate) => format!("at {rate} Hz"),
             (true, 1) => "with every allocation".to_owned(),
@@ -321,7 +337,7 @@ impl Arguments {
         let format = options.format.as_ref().map(options::format).transpose()?;
         let mode = Mode::of(&options.mode)?;
         let is_wall = mode == Mode::Wall;
-        let bytes = check_alloc(options, mode)?;
+        let events = check_events(options, mode)?;
         let flags = [
             (options.no_children, FLAG_NO_CHILDREN),
             (options.explicit, FLAG_EXPLICIT),
@@ -330,6 +346,7 @@ impl Arguments {
             (options.awaiting, FLAG_AWAITING),
             (is_wall, FLAG_WALL),
             (mode == Mode::Alloc, FLAG_ALLOC),
+            (mode == Mode::Lock, FLAG_LOCK),
             (options.unwind == "offline", FLAG_COPIES),
             (options.unwind == "both", FLAG_COPIES_BESIDE),
         ];
@@ -402,7 +419,7 @@ impl Arguments {
             pid: options.pid.as_ref().map(|pid| options::pid(pid, "-p")).transpose()?,
             subprocesses: options.subprocesses,
             remote: options.remote,
-            rate: bytes.map_or_else(|| options::rate(&options.rate), Ok)?,
+            rate: events.map_or_else(|| options::rate(&options.rate), Ok)?,
             start_paused: options.start_paused,
             every: options.every.as_ref().map(options::every).transpose()?,
             duration: options.duration.as_ref().map(options::duration).transpose()?,
@@ -437,6 +454,10 @@ impl Push {
         if options.names == "later" || options.unwind != "live" {
             let text = "--push sends profiles with names while the program runs: leave --names and --unwind out";
             return Err(Failure::new(text));
+        }
+        if options.mode == "lock" {
+            let text = "--push and --mode lock do not go together: stores take time and memory";
+            return Err(Failure::new(format!("{text}. Leave one of them out")));
         }
         if options.mode == "alloc" {
             let text = "--push and --mode alloc do not go together: who holds memory is known at the end";

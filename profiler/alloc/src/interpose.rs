@@ -5,11 +5,10 @@
 //! freed leaves the table of live allocations before the real function frees it: afterwards, another thread may be
 //! given the address.
 
-use crate::count;
 use crate::live::Live;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
-use uunwind_preload::allocations::{self, Allocation, Countdown, Real, CONTEXT_BYTES};
+use uunwind_preload::events::{self, Allocation, Countdown, Real, Subject};
 
 /// The sampled allocations that live.
 static LIVE: Live = Live::new();
@@ -25,27 +24,12 @@ const HEAP: u64 = 16 << 30;
 const LEAST: u64 = 1 << 12;
 const MOST: u64 = 1 << 20;
 
-/// Offsets of registers in a ucontext: `gregs` from 40 on, REG_R12 = 4 ... REG_RIP = 16, of
-/// [ucontext.h](https://sourceware.org/git/?p=glibc.git;a=blob;f=sysdeps/unix/sysv/linux/x86/sys/ucontext.h).
-const R12: usize = 40 + 8 * 4;
-const R13: usize = R12 + 8;
-const R14: usize = R13 + 8;
-const R15: usize = R14 + 8;
-const RBP: usize = 40 + 8 * 10;
-const RBX: usize = RBP + 8;
-const RSP: usize = 40 + 8 * 15;
-const RIP: usize = RSP + 8;
-
-/// A ucontext, as far as a walk reads it.
-#[repr(C, align(16))]
-struct Context([u8; CONTEXT_BYTES]);
-
 /// Counts what the real function has returned.
 #[inline(always)]
 fn counted(block: *mut c_void, size: usize) -> *mut c_void {
-    if allocations::is_on() && !block.is_null() {
-        match allocations::countdown() {
-            Some(countdown) if countdown.passes(size) => {}
+    if events::is_on() && !block.is_null() {
+        match events::countdown() {
+            Some(countdown) if countdown.passes(size as u64) => {}
             countdown => due(countdown, block as u64, size),
         }
     }
@@ -56,99 +40,37 @@ fn counted(block: *mut c_void, size: usize) -> *mut c_void {
 #[cold]
 #[inline(never)]
 fn due(countdown: Option<&'static Countdown>, address: u64, size: usize) {
-    let Some(interval) = allocations::interval() else { return };
+    let Some(interval) = events::interval() else { return };
     if !is_mapped(interval) || !LIVE.is_own() && !adopt() {
         return;
     }
-    let countdown = countdown.or_else(|| keeping_errno(allocations::begin_thread));
-    let Some(countdown) = countdown else { return allocations::lost(size as u64) };
-    if interval > 1 && !is_due(countdown, interval) {
+    let countdown = countdown.or_else(|| events::keeping_errno(events::begin_thread));
+    let Some(countdown) = countdown else { return events::lost(size as u64) };
+    if interval > 1 && !countdown.is_due(interval) {
         return;
     }
     // As the distances have no memory, leaving some out leaves the others as they would be.
-    if allocations::is_paused() {
+    if events::is_paused() {
         return;
     }
-    let id = allocations::next_id();
+    let id = events::next_id();
     let inserted = LIVE.insert(address, id);
     if let Some(old) = inserted.before {
-        allocations::freed(old);
+        events::freed(old);
     }
     if !inserted.is_there {
-        allocations::untracked();
+        events::untracked();
     }
     let allocation = Allocation { id: if inserted.is_there { id } else { 0 }, size: size as u64 };
-    if !sampled(allocation) && inserted.is_there {
+    if !events::sampled(Subject::Allocation(allocation)) && inserted.is_there {
         LIVE.remove(address);
     }
-}
-
-/// Draws when the next allocation is sampled. False: this one is not, as the thread's first distance goes on.
-fn is_due(countdown: &Countdown, interval: u32) -> bool {
-    let draw = || {
-        let state = count::next(countdown.random.load(Ordering::Relaxed));
-        countdown.random.store(state, Ordering::Relaxed);
-        count::distance(state, interval)
-    };
-    if countdown.random.load(Ordering::Relaxed) == 0 {
-        countdown.random.store(allocations::seed() | 1, Ordering::Relaxed);
-        // The first numbers follow from the thread's id and the time.
-        let first = (0..8).fold(0, |_, _| draw());
-        if countdown.add(first) {
-            return false;
-        }
-    }
-    // After the last byte of an allocation that is sampled, a new distance begins.
-    countdown.set(draw());
-    true
-}
-
-/// Takes the sample, with the stack from here on. A function of its own, whose frame lives until the walk is over.
-#[inline(never)]
-fn sampled(allocation: Allocation) -> bool {
-    let mut context = Context([0; CONTEXT_BYTES]);
-    let place = (&raw mut context).cast::<u8>();
-    // SAFETY: the offsets lie inside the context. The registers are this function's, and their unwind information at
-    // the label leads to its callers.
-    unsafe {
-        core::arch::asm!(
-            "lea {pc}, [rip + 2f]",
-            "2:",
-            "mov [{at} + {rip}], {pc}",
-            "mov [{at} + {rsp}], rsp",
-            "mov [{at} + {rbp}], rbp",
-            "mov [{at} + {rbx}], rbx",
-            "mov [{at} + {r12}], r12",
-            "mov [{at} + {r13}], r13",
-            "mov [{at} + {r14}], r14",
-            "mov [{at} + {r15}], r15",
-            at = in(reg) place,
-            pc = out(reg) _,
-            rip = const RIP, rsp = const RSP, rbp = const RBP, rbx = const RBX,
-            r12 = const R12, r13 = const R13, r14 = const R14, r15 = const R15,
-            options(nostack, preserves_flags),
-        );
-    }
-    // SAFETY: filled in as it demands.
-    unsafe { allocations::take(allocation, place) }
-}
-
-/// Runs this, and leaves the program's errno as it was.
-fn keeping_errno<T>(run: impl FnOnce() -> T) -> T {
-    // SAFETY: the calling thread's errno.
-    let place = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
-    let errno = unsafe { *place };
-    let result = run();
-    // SAFETY: as above.
-    unsafe { *place = errno };
-    result
 }
 
 /// In the child of a fork: whether it is recorded by now. Before that, its slots and its block are its parent's.
 #[cold]
 fn adopt() -> bool {
-    let is_recorded = allocations::is_own();
+    let is_recorded = events::is_own();
     if is_recorded {
         LIVE.adopt();
     }
@@ -176,7 +98,7 @@ fn is_mapped(interval: u32) -> bool {
 /// Takes what is about to be freed out of the table; returns its number if it was sampled.
 #[inline(always)]
 fn forgotten(block: *mut c_void) -> Option<u64> {
-    if !allocations::is_on() || block.is_null() || !LIVE.may_have(block as u64) {
+    if !events::is_on() || block.is_null() || !LIVE.may_have(block as u64) {
         return None;
     }
     LIVE.remove(block as u64)
@@ -261,7 +183,7 @@ pub unsafe extern "C" fn posix_memalign(block: *mut *mut c_void, alignment: usiz
 #[cfg_attr(panic = "abort", no_mangle)]
 pub unsafe extern "C" fn free(block: *mut c_void) {
     if let Some(id) = forgotten(block) {
-        allocations::freed(id);
+        events::freed(id);
     }
     // SAFETY: the program's own argument.
     unsafe { real_free(block) };
@@ -304,7 +226,7 @@ fn changed(block: *mut c_void, size: usize, call: impl FnOnce() -> *mut c_void) 
         if new.is_null() && size != 0 {
             LIVE.insert(block as u64, id);
         } else {
-            allocations::freed(id);
+            events::freed(id);
         }
     }
     counted(new, size)

@@ -11,13 +11,10 @@
 //!
 //! ```text
 //! interpose  the functions
-//! count      what is sampled: by chance, in proportion to the size
 //! live       the sampled allocations that live, by address
 //! ```
 #![cfg_attr(not(test), no_std)]
 
-#[cfg(target_arch = "x86_64")]
-mod count;
 #[cfg(target_arch = "x86_64")]
 pub mod interpose;
 #[cfg(target_arch = "x86_64")]

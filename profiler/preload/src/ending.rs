@@ -80,7 +80,7 @@ pub fn finish_in_child(process: &'static Process) {
 }
 
 fn give_everything_back(process: &'static Process) {
-    crate::allocations::end();
+    crate::events::end();
     process::stop();
     if injected::is_so() {
         injected::give_back();

@@ -4,8 +4,8 @@
 //! thread pointer. While it runs, every signal but faults is masked; the sampling signal is masked until the walk calls
 //! foreign code. A timer signal that interrupts a walk on its own thread is a tick of the watchdog.
 
-use crate::allocations::Allocation;
 use crate::client::{Context, CLIENT};
+use crate::events::Subject;
 use crate::late::Late;
 use crate::process::{self, Process};
 use crate::sample::{write_sample, Taken};
@@ -67,7 +67,7 @@ pub struct Origin<'a> {
     weight: u32,
     by_event: bool,
     /// By its place: on a handler's stack, each copy counts.
-    allocation: Option<&'a Allocation>,
+    subject: Option<&'a Subject>,
 }
 
 impl Origin<'_> {
@@ -79,7 +79,7 @@ impl Origin<'_> {
         // SAFETY: the kernel passes a valid siginfo.
         let (code, overrun) = unsafe { (field::<i32>(info, SI_CODE), field::<i32>(info, SI_OVERRUN)) };
         let weight = (overrun.max(0) as u32).saturating_add(1);
-        (code == SI_TIMER).then_some(Origin { kind: SampleKind::Timer, weight, by_event: false, allocation: None })
+        (code == SI_TIMER).then_some(Origin { kind: SampleKind::Timer, weight, by_event: false, subject: None })
     }
 }
 
@@ -103,11 +103,11 @@ unsafe fn origin(process: &Process, info: *const u8) -> Option<Origin<'static>> 
             kind: SampleKind::Timer,
             weight: 1,
             by_event: true,
-            allocation: None,
+            subject: None,
         });
     }
     let explicit = code == SI_TKILL && process.setting.flags & FLAG_EXPLICIT != 0 && sender == process::pid();
-    explicit.then_some(Origin { kind: SampleKind::Explicit, weight: 1, by_event: false, allocation: None })
+    explicit.then_some(Origin { kind: SampleKind::Explicit, weight: 1, by_event: false, subject: None })
 }
 
 unsafe extern "C" fn on_sample(signal: c_int, info: *mut libc::siginfo_t, ucontext: *mut c_void) -> usize {
@@ -212,20 +212,20 @@ pub unsafe fn on_fatal(signal: c_int, ucontext: *mut u8) {
     if process.facts.is_over() || !ending::enter(slot) {
         return;
     }
-    let origin = Origin { kind: SampleKind::Fatal, weight: signal as u32, by_event: false, allocation: None };
+    let origin = Origin { kind: SampleKind::Fatal, weight: signal as u32, by_event: false, subject: None };
     // SAFETY: inside a handler of this thread, not nested.
     unsafe { take(process, slot, origin, room, ucontext) };
     slot.busy.store(0, Ordering::SeqCst);
 }
 
-/// Writes a sample of an allocation that the calling thread has made. False: it was not written, because the thread is
+/// Writes a sample of an event that the calling thread has met. False: it was not written, because the thread is
 /// inside a walk, its stack or its ring has no room, or the recording is over.
 ///
 /// # Safety
 /// All signals but faults must be blocked, as in the handler. `ucontext` must describe a frame that lives until this
 /// function returns, on the stack that it runs on, with the thread's mask before.
 #[inline(never)]
-pub unsafe fn on_allocation(allocation: Allocation, ucontext: *mut u8) -> bool {
+pub unsafe fn on_event(subject: &Subject, ucontext: *mut u8) -> bool {
     let (Some(process), Some(slot)) = (process::process(), slots::own()) else { return false };
     // SAFETY: laid out as the kernel's.
     let room = unsafe { altstack::room(slot, ucontext) };
@@ -240,7 +240,7 @@ pub unsafe fn on_allocation(allocation: Allocation, ucontext: *mut u8) -> bool {
         ending::end(process);
         return false;
     }
-    let origin = Origin { kind: SampleKind::Allocation, weight: 1, by_event: false, allocation: Some(&allocation) };
+    let origin = Origin { kind: subject.kind(), weight: 1, by_event: false, subject: Some(subject) };
     // SAFETY: as in the handler of this thread, not nested.
     let written = unsafe { take(process, slot, origin, room, ucontext) };
     slot.busy.store(0, Ordering::SeqCst);
@@ -264,7 +264,7 @@ unsafe fn take(
     room: u64,
     ucontext: *const u8,
 ) -> bool {
-    let Origin { kind, weight, by_event, allocation } = origin;
+    let Origin { kind, weight, by_event, subject } = origin;
     let is_tick = matches!(kind, SampleKind::Timer);
     let period = process.setting.period();
     let last_event = if is_tick { slot.events.load(Ordering::Relaxed) } else { 0 };
@@ -342,21 +342,8 @@ unsafe fn take(
             (done, request.frames_emitted)
         }
     };
-    let taken = Taken {
-        kind,
-        allocation,
-        time,
-        weight,
-        periods,
-        carried,
-        late,
-        is_tick,
-        is_placed,
-        probed,
-        copied,
-        done,
-        cost,
-    };
+    let taken =
+        Taken { kind, subject, time, weight, periods, carried, late, is_tick, is_placed, probed, copied, done, cost };
     // SAFETY: passed on.
     unsafe { write_sample(process, slot, &taken, &buffers, &mut request) }
 }

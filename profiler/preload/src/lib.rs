@@ -14,7 +14,8 @@
 //! ending          the end of the recording in a process that continues to run
 //! process         the state of a recorded process; the child of a fork
 //! plugins         when they are opened; dlopen
-//! allocations     samples of allocations, for the object that counts them
+//! events          samples of allocations and of waits, for the objects that count them
+//! chance          which of them are sampled
 //! allocator       whether what allocates may be called
 //! threads         pthread_create, a timer for each thread, its end
 //! handler         one sampling signal, one sample
@@ -44,13 +45,14 @@ pub mod check {
     pub use crate::handler::{on_own_sample, Origin};
 }
 
-pub mod allocations;
 mod allocator;
 mod budget;
+mod chance;
 mod client;
 mod clock;
 mod copy;
 mod ending;
+pub mod events;
 mod first_tick;
 mod handler;
 pub mod injected;

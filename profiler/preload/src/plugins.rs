@@ -12,7 +12,7 @@ use crate::process::{self, Process};
 use crate::real::{symbol, symbol_of_loaded};
 #[cfg(not(feature = "no-entry-points"))]
 use crate::real::{DLMOPEN, DLOPEN};
-use crate::{allocations, allocator};
+use crate::{allocator, events};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use uunwind_core::library::Library;
@@ -138,7 +138,7 @@ fn open_now() {
         let place = unsafe { libc::__errno_location() };
         // SAFETY: as above.
         let errno = unsafe { *place };
-        allocations::aside(|| open(process, process.objects.as_bytes()));
+        events::aside(|| open(process, process.objects.as_bytes()));
         // SAFETY: as above.
         unsafe { *place = errno };
     }

@@ -1,8 +1,8 @@
 //! A sample whose walk is over: what is counted of it, and its record in the thread's ring.
 
-use crate::allocations::Allocation;
 use crate::client::{ring, HEADER};
 use crate::copy;
+use crate::events::Subject;
 use crate::late::Late;
 use crate::process::{self, Process};
 use crate::signals::field;
@@ -26,8 +26,8 @@ use uunwind_ring::FLAG_COPIES_BESIDE;
 pub struct Taken<'a> {
     /// Why it was taken.
     pub kind: SampleKind,
-    /// Of what allocation it is, if it is of one.
-    pub allocation: Option<&'a Allocation>,
+    /// Of what event it is, if it is of one.
+    pub subject: Option<&'a Subject>,
     /// When: ns of CLOCK_MONOTONIC.
     pub time: u64,
     /// Periods that it stands for.
@@ -67,7 +67,7 @@ pub unsafe fn write_sample(
 ) -> bool {
     let Taken {
         kind,
-        allocation,
+        subject,
         time,
         weight,
         periods,
@@ -132,7 +132,7 @@ pub unsafe fn write_sample(
     // SAFETY: the kernel's ucontext.
     let complete = complete && (!is_placed || unsafe { place(&ring, ucontext) });
     let complete = complete && slot.labels.report(&ring);
-    let complete = complete && allocation.is_none_or(|allocation| allocation.write(&ring));
+    let complete = complete && subject.is_none_or(|subject| subject.write(&ring));
     // SAFETY: the slot's own memory, which only this thread uses, all zero before its first sample; the walk has
     // written this number of words, or the copy `request.words` bytes.
     let written = complete

@@ -7,7 +7,6 @@ use uunwind_ring::code_rules::CodeRulesView;
 use uunwind_ring::facts::{FactsView, CODE_RULES_OFFSET, FACTS_BYTES, PUBLISHED_BYTES};
 use uunwind_ring::layout::*;
 use uunwind_ring::tables::TablesView;
-use uunwind_ring::FLAG_ALLOC;
 
 /// The settings in the environment variable [`uunwind_ring::ENV_SESSION`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +17,7 @@ pub struct Setting {
     pub session_fd: u32,
     /// The recorder's fd of the memory with facts and rule tables.
     pub facts_fd: u32,
-    /// Samples a second of CPU time; with `FLAG_ALLOC` bytes from a sample to the next, on average.
+    /// Samples a second of CPU time; of events bytes or ns from a sample to the next, on average.
     pub rate: u32,
     /// `uunwind_ring::FLAG_*`.
     pub flags: u32,
@@ -61,7 +60,7 @@ impl Setting {
             }
         }
         let [recorder, session_fd, facts_fd, rate, flags] = numbers;
-        let highest = if flags & FLAG_ALLOC != 0 { u32::MAX } else { 1_000_000 };
+        let highest = if crate::events::are_sampled(flags) { u32::MAX } else { 1_000_000 };
         (parts.next().is_none() && (1..=highest).contains(&rate)).then_some(Setting {
             recorder,
             session_fd,

@@ -9,8 +9,8 @@
 //! buffers frames | scratch | last walk ...  | working memory (`Request::room`) | past samples | copies
 //! ```
 
-use crate::allocations::Countdown;
 use crate::budget::Budget;
+use crate::events::Countdown;
 use crate::first_tick::FirstTick;
 use crate::injected;
 use crate::labels::Labels;
@@ -88,7 +88,7 @@ pub struct Slot {
     /// When a perf event of the recorder's last came (CLOCK_MONOTONIC, ns), so that the recorder knows the weight of
     /// each sample; 0: none has.
     pub events: AtomicU64,
-    /// When the thread's next allocation is sampled.
+    /// When the thread's next event is sampled.
     pub countdown: Countdown,
     /// The thread's labels.
     pub labels: Labels,

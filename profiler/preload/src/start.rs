@@ -5,7 +5,7 @@ use crate::process::{self, Path, Process};
 use crate::real::{of_loaded, symbol, Real};
 use crate::session::{environment, Published, Session, Setting};
 use crate::signals::{self, dispositions, faults};
-use crate::{allocations, handler, plugins, real, slots, threads};
+use crate::{events, handler, plugins, real, slots, threads};
 use core::ffi::{c_void, CStr};
 use core::sync::atomic::Ordering;
 use uunwind_core::library::{Library, BUILD, LIBRARY_SYMBOL};
@@ -108,7 +108,7 @@ fn record(session: &CStr) {
         }
     });
     (process.library.set_recorder)(&crate::program::RECORDER);
-    allocations::begin(process);
+    events::begin(process);
 }
 
 /// Has libc call what is to be done in the child of a fork.

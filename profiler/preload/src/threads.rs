@@ -14,7 +14,6 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use uunwind_core::syscall::{self, nr};
 use uunwind_ring::layout::{ThreadBlock, ENDED_THREAD, LIVE_THREAD};
-use uunwind_ring::FLAG_ALLOC;
 
 /// The key whose destructor runs when a thread ends, plus one; 0: none.
 static END_KEY: AtomicU32 = AtomicU32::new(0);
@@ -107,10 +106,10 @@ pub fn claim(process: &'static Process, tid: u32, masked: bool) -> Option<&'stat
     Some(slot)
 }
 
-/// Creates and starts the calling thread's CPU timer, unless allocations are sampled.
+/// Creates and starts the calling thread's CPU timer, unless events are sampled.
 fn arm(process: &Process, slot: &Slot, tid: u32) {
     const CLOCK_THREAD_CPUTIME_ID: usize = 3;
-    if process.setting.flags & FLAG_ALLOC != 0 {
+    if crate::events::are_sampled(process.setting.flags) {
         return;
     }
     let Ok(timer) = create_timer(CLOCK_THREAD_CPUTIME_ID, cookie(), tid) else { return };

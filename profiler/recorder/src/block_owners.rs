@@ -20,7 +20,7 @@ use uunwind_core::plugin::trimmed;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::EMBEDDER;
 use uunwind_elf::process;
-use uunwind_recording::{Counters, Process};
+use uunwind_recording::{Counters, LockWait, Process};
 use uunwind_ring::layout::{ProcessBlock, PLUGIN_OFF};
 
 /// Bytes of a command line that are kept.
@@ -94,6 +94,8 @@ pub struct ThreadUse {
     pub place: Option<UserAt>,
     /// Of what allocation its next sample is: number and size.
     pub allocation: Option<(u64, u64)>,
+    /// Of what wait its next sample is.
+    pub wait: Option<LockWait>,
     /// The samples that a perf event takes of it.
     pub stitch: Option<Box<Stitch>>,
 }
@@ -185,8 +187,8 @@ impl ProcessUse {
             sample_bytes: self.sample_bytes,
             cpu_before: self.cpu_before,
             run_delay: self.run_delay,
-            allocations_lost: header.allocations_lost.load(Ordering::Relaxed),
-            allocated_lost: header.allocated_lost.load(Ordering::Relaxed),
+            allocations_lost: header.events_lost.load(Ordering::Relaxed),
+            allocated_lost: header.events_lost_size.load(Ordering::Relaxed),
             untracked: header.untracked.load(Ordering::Relaxed),
             paused: header.paused_periods.load(Ordering::Relaxed),
             frees_lost: header.frees_lost.load(Ordering::Relaxed).saturating_add(self.frees.lost),

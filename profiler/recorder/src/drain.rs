@@ -36,6 +36,7 @@ use uunwind_ring::samples::Sample as RingSample;
 
 const _: () = assert!(Sample::FATAL == SampleKind::Fatal.number());
 const _: () = assert!(Sample::ALLOCATION == SampleKind::Allocation.number());
+const _: () = assert!(Sample::LOCKED == SampleKind::Lock.number());
 const _: () = assert!(Sample::LOCK_SHIFT == SAMPLE_LOCK_SHIFT);
 
 /// Frames of a thread that are decoded in one pass, at most: ten milliseconds' worth of the deepest stacks at 20 kHz.
@@ -71,7 +72,7 @@ pub struct Drain {
     rests: bool,
     /// Number of samples written.
     pub samples: u64,
-    /// Bytes from a sampled allocation to the next, on average; 0: allocations are not sampled.
+    /// Bytes or ns from a sampled event to the next, on average; 0: no events are sampled.
     pub interval: u32,
     /// The processes that signals ended.
     pub ended: Ended,
@@ -319,6 +320,7 @@ impl Drain {
             run_delays: None,
             place: None,
             allocation: None,
+            wait: None,
             stitch,
         };
         self.set(block, Some(Use::Thread(Box::new(used))));
@@ -372,7 +374,7 @@ impl Drain {
         thread.is_sampled = true;
         let (stacks, writer, index) = (&mut self.stacks, &mut self.writer, thread.index);
         let node = |parent, frame| stacks.node(parent, frame, |node| writer.node(node));
-        let (place, allocation) = (thread.place.take(), thread.allocation.take());
+        let (place, allocation, wait) = (thread.place.take(), thread.allocation.take(), thread.wait.take());
         let interval = self.interval;
         let mut periods = 0;
         match thread.samples.read(mark, coded, budget, node) {
@@ -384,6 +386,7 @@ impl Drain {
                 }
                 periods = if is_tick { u64::from(weight) } else { 0 };
                 let allocation = allocation.filter(|_| kind == Sample::ALLOCATION);
+                let wait = wait.filter(|_| kind == Sample::LOCKED);
                 match (place.filter(|_| is_tick), &mut thread.stitch) {
                     _ if allocation.is_some() => {
                         let (id, size) = allocation.unwrap_or_default();
@@ -392,11 +395,18 @@ impl Drain {
                         self.writer.allocation(sample, id, size);
                         self.samples += 1;
                     }
+                    _ if wait.is_some() => {
+                        let wait = wait.unwrap_or_default();
+                        let weight = Amount::of(wait.duration, interval).weight().min(u32::MAX.into()) as u32;
+                        let sample = Sample { thread: index, stack: node, time, weight, stop, kind, flags };
+                        self.writer.lock_wait(sample, &wait);
+                        self.samples += 1;
+                    }
                     (Some(at), Some(stitch)) => stitch.push(UserStack { sample, node, at }),
                     (_, stitch) => {
                         stitch.iter_mut().filter(|_| is_tick).for_each(|stitch| stitch.counted(weight));
                         // One that does not say what it is of was not made by our writer.
-                        if kind == Sample::ALLOCATION {
+                        if kind == Sample::ALLOCATION || kind == Sample::LOCKED {
                             return false;
                         }
                         self.writer.sample(Sample { thread: index, stack: node, time, weight, stop, kind, flags });
@@ -441,6 +451,11 @@ impl Drain {
             Record::Allocation { id, size } => {
                 if let Some(Some(Use::Thread(thread))) = self.uses.get_mut(block) {
                     thread.allocation = Some((id, size));
+                }
+            }
+            Record::Wait(wait) => {
+                if let Some(Some(Use::Thread(thread))) = self.uses.get_mut(block) {
+                    thread.wait = Some(wait);
                 }
             }
             Record::Copy { time, weight, beside, kind, flags, bytes } => {

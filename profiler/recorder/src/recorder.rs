@@ -32,7 +32,7 @@ use uunwind_loader::Analysers;
 use uunwind_recording::{End, EndCause, Object, Recording, Settings, Writer, LEFT_RUNNING, NOT_RECORDED};
 use uunwind_ring::layout::SESSION_VERSION;
 use uunwind_ring::{
-    FLAG_ALLOC, FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EVENTS, FLAG_EXPLICIT, FLAG_KERNEL, FLAG_NO_CHILDREN,
+    FLAG_ALLOC, FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EVENTS, FLAG_EXPLICIT, FLAG_KERNEL, FLAG_LOCK, FLAG_NO_CHILDREN,
     FLAG_USER_MODE, FLAG_WALL,
 };
 use uunwind_tables_build::private_folder::Drawer;
@@ -143,13 +143,13 @@ pub fn record_with(
     let of = Of { pid, session: session.memory().inode(), by_events: clock.is_some(), with_children: false };
     let switch = Switch::new(of, config.start_paused);
     event(Event::Started { pid, output: &path });
-    // Of allocations, no share of the CPU time is expected.
-    let rate = if config.flags & FLAG_ALLOC != 0 { 1 } else { config.rate };
+    // Of events, no share of the CPU time is expected.
+    let of_events = config.flags & (FLAG_ALLOC | FLAG_LOCK) != 0;
+    let rate = if of_events { 1 } else { config.rate };
     let survey = Survey::new(pid, config.preload.clone(), config.flags & FLAG_NO_CHILDREN != 0, rate);
     let mut drain = Drain::new(session, facts, objects, writer, survey);
-    let is_alloc = config.flags & FLAG_ALLOC != 0;
-    drain.interval = if is_alloc { config.rate } else { 0 };
-    drain.starts = (watcher.is_none() && !is_alloc).then(|| Starts::new(config.rate, machine::monotonic()));
+    drain.interval = if of_events { config.rate } else { 0 };
+    drain.starts = (watcher.is_none() && !of_events).then(|| Starts::new(config.rate, machine::monotonic()));
     drain.watcher = watcher;
     drain.clock = clock;
     drain.code_maps = (config.flags & (FLAG_COPIES | FLAG_COPIES_BESIDE) != 0).then(CodeMaps::default);
@@ -213,7 +213,8 @@ fn probe(file: &mut std::fs::File) -> std::io::Result<()> {
 /// there are none, or what they lack.
 fn clock(config: &Config) -> (Option<KernelClock>, Option<String>) {
     let stacks = config.flags & FLAG_KERNEL != 0;
-    let is_possible = config.flags & (FLAG_EXPLICIT | FLAG_COPIES | FLAG_COPIES_BESIDE | FLAG_WALL | FLAG_ALLOC) == 0;
+    let is_possible =
+        config.flags & (FLAG_EXPLICIT | FLAG_COPIES | FLAG_COPIES_BESIDE | FLAG_WALL | FLAG_ALLOC | FLAG_LOCK) == 0;
     if !is_possible || !stacks && config.rate <= HIGH_RATE {
         return (None, None);
     }

@@ -1,10 +1,11 @@
 //! Parses records from bytes copied out of a ring, which may be any bytes.
 
 use crate::kernel::records::UserAt;
+use uunwind_recording::LockWait;
 use uunwind_ring::labels::{labels, TEXT_BYTES};
 use uunwind_ring::record::{
     padded, AllocationRecord, CopyRecord, LabelsRecord, LostRecord, NameRecord, ObjectRecord, PlaceRecord,
-    RecordHeader, RecordType, ThreadRecord,
+    RecordHeader, RecordType, ThreadRecord, WaitRecord,
 };
 
 /// A parsed record, which owns its data. `uunwind_ring::record` describes the fields.
@@ -88,6 +89,8 @@ pub enum Record {
         /// Bytes that were asked for.
         size: u64,
     },
+    /// What the thread had waited for at the sample after this.
+    Wait(LockWait),
     /// The thread's labels from this time on.
     Labels {
         /// When they were set (CLOCK_MONOTONIC, ns).
@@ -192,6 +195,7 @@ const _: () = assert!(
         && size_of::<PlaceRecord>() == 24
         && size_of::<AllocationRecord>() == 24
         && size_of::<LabelsRecord>() == 24
+        && size_of::<WaitRecord>() == 32
 );
 
 fn parse(kind: RecordType, record: &[u8]) -> Option<Record> {
@@ -207,6 +211,10 @@ fn parse(kind: RecordType, record: &[u8]) -> Option<Record> {
         RecordType::Thread => Some(Record::Thread(comm(f.raw(16)?))),
         RecordType::Place => Some(Record::Place(UserAt { pc: f.u64()?, sp: f.u64()? })),
         RecordType::Allocation => Some(Record::Allocation { id: f.u64()?, size: f.u64()? }),
+        RecordType::Wait => {
+            let (lock, duration, kind, holder) = (f.u64()?, f.u64()?, f.u32()?, f.u32()?);
+            Some(Record::Wait(LockWait { sample: 0, lock, duration, kind, holder }))
+        }
         RecordType::Labels => labels_of(&mut f),
     }
 }

@@ -116,13 +116,18 @@ impl Recording {
         Amount::of(allocation.size, self.settings.rate)
     }
 
-    /// The weight of each sample: bytes of an allocation.
+    /// The weight of each sample: bytes of an allocation, ns of a wait.
     pub fn weights(&self) -> impl Iterator<Item = u64> + '_ {
         let all = if self.is_alloc() { &self.allocations[..] } else { &[] };
         let mut allocations = all.iter().peekable();
+        let all = if self.is_lock() { &self.lock_waits[..] } else { &[] };
+        let mut waits = all.iter().peekable();
         self.samples.iter().enumerate().map(move |(index, sample)| {
-            match allocations.next_if(|allocation| allocation.sample == index) {
-                Some(allocation) => self.amount(allocation).weight(),
+            if let Some(allocation) = allocations.next_if(|allocation| allocation.sample == index) {
+                return self.amount(allocation).weight();
+            }
+            match waits.next_if(|wait| wait.sample == index) {
+                Some(wait) => self.waited(wait).weight(),
                 None => u64::from(sample.weight.max(1)),
             }
         })
@@ -209,14 +214,14 @@ impl Recording {
         }
     }
 
-    /// Keeps only the samples for which this is true, and their allocations.
+    /// Keeps only the samples for which this is true, and what they are of.
     pub(super) fn retain_samples(&mut self, mut keep: impl FnMut(&Sample) -> bool) {
-        let mut places = Vec::with_capacity(if self.allocations.is_empty() { 0 } else { self.samples.len() });
-        let has_allocations = !self.allocations.is_empty();
+        let has_events = !self.allocations.is_empty() || !self.lock_waits.is_empty();
+        let mut places = Vec::with_capacity(if has_events { self.samples.len() } else { 0 });
         let mut kept = 0;
         self.samples.retain(|sample| {
             let keep = keep(sample);
-            if has_allocations {
+            if has_events {
                 places.push(keep.then_some(kept));
             }
             kept += usize::from(keep);
@@ -225,6 +230,13 @@ impl Recording {
         self.allocations.retain_mut(|allocation| match places.get(allocation.sample) {
             Some(Some(place)) => {
                 allocation.sample = *place;
+                true
+            }
+            _ => false,
+        });
+        self.lock_waits.retain_mut(|wait| match places.get(wait.sample) {
+            Some(Some(place)) => {
+                wait.sample = *place;
                 true
             }
             _ => false,

@@ -15,6 +15,12 @@ impl Recording {
         self.has_value_of(&other)?;
         let (rate, others) = (self.settings.rate, other.settings.rate);
         if rate != others {
+            if self.is_lock() {
+                return Err(format!(
+                    "its samples are {others} ns of waiting apart on average, and another one's {rate}: what one stands for \
+                     differs"
+                ));
+            }
             if self.is_alloc() {
                 return Err(format!(
                     "its samples are {others} bytes apart on average, and another one's {rate}: what one stands for differs"
@@ -73,6 +79,8 @@ impl Recording {
             symbols.unusable.iter_mut().for_each(|(object, _)| moved_by(object, objects));
         }
 
+        other.lock_waits.iter_mut().for_each(|wait| wait.sample += self.samples.len());
+        self.lock_waits.append(&mut other.lock_waits);
         for allocation in &mut other.allocations {
             allocation.sample += self.samples.len();
             (allocation.freed, allocation.ended) = (allocation.freed.map(at), allocation.ended.map(at));

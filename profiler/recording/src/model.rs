@@ -34,6 +34,9 @@ impl Settings {
     /// The one of `flags` that says that allocations were sampled, and that `rate` is the number of bytes from a sample
     /// to the next, on average; 1: every allocation is one (`uunwind_ring::FLAG_ALLOC`).
     pub const ALLOC: u32 = 1024;
+    /// The one of `flags` that says that waits for locks were sampled, and that `rate` is the time in ns from a sample
+    /// to the next, on average; 1: every wait is one (`uunwind_ring::FLAG_LOCK`).
+    pub const LOCK: u32 = 2048;
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.put_bytes(self.uu_version.as_bytes());
@@ -359,6 +362,9 @@ impl Sample {
 
     /// `kind` of a sample of an allocation.
     pub const ALLOCATION: u8 = 4;
+
+    /// `kind` of a sample of a wait for a lock.
+    pub const LOCKED: u8 = 5;
 
     /// Lowest of the two bits of `flags` that hold the [`Lock`] (`uunwind_ring::record::SAMPLE_LOCK_SHIFT`).
     pub const LOCK_SHIFT: u32 = 5;

@@ -9,6 +9,7 @@ use crate::error::ReadError;
 use crate::jit::JitNames;
 use crate::labels::Labels;
 use crate::languages::{decode_language, decode_lines, CodeLine, CodePlace};
+use crate::lock_waits::LockWait;
 use crate::model::{Lock, Name, Node, Object, Process, Sample, Settings, Start, Thread, Wait};
 use crate::second_mappings::SecondMapping;
 use crate::section::{unframe, wanted, BadFrame, Kind, FRAME_HEAD, HEADER_BYTES, MAGIC, VERSION};
@@ -68,6 +69,8 @@ pub struct Recording {
     pub copies: Vec<StackCopy>,
     /// What the samples of allocations are of, in their order.
     pub allocations: Vec<Allocation>,
+    /// What the samples of waits for locks are of, in their order.
+    pub lock_waits: Vec<LockWait>,
     /// Frees, until their allocations have them; not after reading.
     pub frees: Vec<Free>,
     /// Samples lost, by thread.
@@ -370,6 +373,7 @@ impl Recording {
                 }
             }
             Kind::Allocations => self.read_allocations(r)?,
+            Kind::LockWaits => self.read_lock_waits(r)?,
             Kind::Frees => {
                 for _ in 0..r.count(Free::BYTES, "number of frees")? {
                     let free = Free::decode(r)?;

@@ -66,6 +66,8 @@ uunwind_core::numbered! {
         Frees = 24;
         /// Labels of a thread from a time on: thread, time, keys and values.
         Labels = 25;
+        /// Any number of `LockWait`s, of the samples of waits in the order in which both were written.
+        LockWaits = 26;
     }
 }
 

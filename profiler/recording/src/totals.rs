@@ -71,9 +71,9 @@ counters! {
     cpu_before: "";
     /// Time for which its threads could run and had no processor, in ns, as far as the recorder has seen it.
     run_delay: "";
-    /// Sampled allocations that are in no ring.
-    allocations_lost: "sampled allocations were lost: their thread could not be sampled, or uu did not come to read them";
-    /// Bytes of these.
+    /// Sampled allocations, or waits, that are in no ring.
+    allocations_lost: "samples were lost: their thread could not be sampled, or uu did not come to read them";
+    /// Bytes of these, or ns.
     allocated_lost: "";
     /// Sampled allocations that the table of live ones had no room for.
     untracked: "sampled allocations are in the total only: no room to remember them until they are freed";

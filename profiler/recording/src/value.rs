@@ -9,6 +9,8 @@ use crate::{Recording, Settings};
 pub enum Unit {
     /// Time: a weight of 1 is a sampling period.
     Time,
+    /// Time: a weight of 1 is a nanosecond.
+    Nanoseconds,
     /// Memory: a weight of 1 is a byte.
     Bytes,
     /// Events: a weight of 1 is one of them.
@@ -35,7 +37,7 @@ pub struct Value {
 }
 
 /// All kinds.
-static KINDS: [Value; 3] = [
+static KINDS: [Value; 4] = [
     Value { flag: 0, unit: Unit::Time, name: "cpu", text: "CPU time", kind: "CPU time", profile: "CPU", title: "CPU" },
     Value {
         flag: Settings::WALL,
@@ -55,13 +57,22 @@ static KINDS: [Value; 3] = [
         profile: "Memory",
         title: "Memory",
     },
+    Value {
+        flag: Settings::LOCK,
+        unit: Unit::Nanoseconds,
+        name: "delay",
+        text: "waiting for locks",
+        kind: "waits for locks",
+        profile: "Lock",
+        title: "Waiting for locks",
+    },
 ];
 
 impl Unit {
     /// As profiles of other formats name it.
     pub fn name(self) -> &'static str {
         match self {
-            Unit::Time => "nanoseconds",
+            Unit::Time | Unit::Nanoseconds => "nanoseconds",
             Unit::Bytes => "bytes",
             Unit::Count => "count",
         }
@@ -71,7 +82,7 @@ impl Unit {
     pub fn least(self, rate: u32) -> u64 {
         match self {
             Unit::Time => 1_000_000_000 / u64::from(rate.max(1)),
-            Unit::Bytes | Unit::Count => 1,
+            Unit::Bytes | Unit::Count | Unit::Nanoseconds => 1,
         }
     }
 
@@ -79,6 +90,8 @@ impl Unit {
     pub fn amount(self, weight: u64, rate: u32) -> String {
         match self {
             Unit::Time => format!("{:.2} s", weight as f64 / f64::from(rate.max(1))),
+            Unit::Nanoseconds if weight >= 10_000_000 => format!("{:.2} s", weight as f64 / 1e9),
+            Unit::Nanoseconds => format!("{:.3} ms", weight as f64 / 1e6),
             Unit::Bytes if weight >= 1 << 20 => format!("{:.2} MiB", weight as f64 / f64::from(1 << 20)),
             Unit::Bytes if weight >= 1 << 10 => format!("{:.2} KiB", weight as f64 / f64::from(1 << 10)),
             Unit::Bytes => format!("{weight} bytes"),
@@ -140,6 +153,8 @@ mod tests {
             (Unit::Bytes, 1536, 1, "1.50 KiB"),
             (Unit::Bytes, 5 << 19, 1, "2.50 MiB"),
             (Unit::Count, 7, 1, "7"),
+            (Unit::Nanoseconds, 1_500_000_000, 1, "1.50 s"),
+            (Unit::Nanoseconds, 1_500, 1, "0.002 ms"),
         ] {
             assert_eq!((unit.least(100), &*unit.amount(weight, 100)), (least, text), "{unit:?}");
         }

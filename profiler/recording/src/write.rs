@@ -4,6 +4,7 @@ use crate::allocations::Free;
 use crate::copies::StackCopy;
 use crate::jit::JitNames;
 use crate::languages::{encode_language, encode_lines, CodeLine};
+use crate::lock_waits::LockWait;
 use crate::model::{Name, Node, Object, Process, Sample, Settings, Start, Thread, Wait};
 use crate::second_mappings::SecondMapping;
 use crate::section::{frame, Kind, HEADER_BYTES, MAGIC, VERSION};
@@ -51,6 +52,8 @@ pub struct Writer<W: Write> {
     copy_count: u32,
     allocations: Vec<u8>,
     allocation_count: u32,
+    lock_waits: Vec<u8>,
+    lock_wait_count: u32,
     frees: Vec<u8>,
     free_count: u32,
     written: u64,
@@ -87,6 +90,8 @@ impl<W: Write> Writer<W> {
             copy_count: 0,
             allocations: Vec::new(),
             allocation_count: 0,
+            lock_waits: Vec::new(),
+            lock_wait_count: 0,
             frees: Vec::new(),
             free_count: 0,
             written: 0,
@@ -200,6 +205,13 @@ impl<W: Write> Writer<W> {
         self.allocations.put_u64(size);
         self.allocation_count += 1;
         self.sample(Sample { kind: Sample::ALLOCATION, ..sample });
+    }
+
+    /// The sample of a wait for a lock.
+    pub fn lock_wait(&mut self, sample: Sample, wait: &LockWait) {
+        wait.encode(&mut self.lock_waits);
+        self.lock_wait_count += 1;
+        self.sample(Sample { kind: Sample::LOCKED, ..sample });
     }
 
     /// A sampled allocation, which may be written later, is freed.
@@ -335,6 +347,7 @@ impl<W: Write> Writer<W> {
             (Kind::Nodes, &mut self.node_count, &mut self.nodes),
             (Kind::Samples, &mut self.sample_count, &mut self.samples),
             (Kind::Allocations, &mut self.allocation_count, &mut self.allocations),
+            (Kind::LockWaits, &mut self.lock_wait_count, &mut self.lock_waits),
             (Kind::Frees, &mut self.free_count, &mut self.frees),
             (Kind::Copies, &mut self.copy_count, &mut self.copies),
         ] {

@@ -126,7 +126,9 @@ pub fn is_own(path: &[u8]) -> bool {
 
 /// Whether an object is the preloaded one, whose frames are always wrappers.
 pub fn is_preload(path: &[u8]) -> bool {
-    [&b"/libuunwind-preload.so"[..], b"/libuunwind-alloc.so"].iter().any(|name| path.ends_with(name))
+    [&b"/libuunwind-preload.so"[..], b"/libuunwind-alloc.so", b"/libuunwind-lock.so"]
+        .iter()
+        .any(|name| path.ends_with(name))
 }
 
 #[cfg(test)]

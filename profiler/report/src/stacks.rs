@@ -184,7 +184,8 @@ impl<'m, 'a> Merger<'m, 'a> {
         let mut merged = Stacks::default();
         let markers = ["[signals blocked]", "[late tick]"].map(|text| self.intern(Line::marker(text.to_owned())));
         for ((index, sample), weight) in (0..).zip(&recording.samples).zip(recording.weights()) {
-            let stack = if recording.is_alloc() { self.known_stack(sample) } else { self.stack(sample) };
+            let of_events = recording.is_alloc() || recording.is_lock();
+            let stack = if of_events { self.known_stack(sample) } else { self.stack(sample) };
             let [blocked, late] = markers;
             let outside = match sample.flags {
                 flags if flags & SAMPLE_BLOCKED != 0 => Some(blocked),

@@ -41,6 +41,10 @@ impl View {
             let name = format.offer().name;
             return Err(format!("the format {name} shows time, and this is a recording of allocations"));
         }
+        if recording.is_lock() && matches!(format, Format::Trace | Format::Firefox) {
+            let name = format.offer().name;
+            return Err(format!("the format {name} shows what threads do, and this is a recording of waits for locks"));
+        }
         let merger = match format {
             // Glue is hidden or shown by the page.
             Format::Html => Merger::marking_glue(resolver),

@@ -135,10 +135,10 @@ pub struct ProcessBlock {
     pub interpreted: AtomicU64,
     /// Functions with unwind data registered by a JIT that got no window: damaged, overlapping, or no memory.
     pub frames_lost: AtomicU32,
-    /// Samples of allocations that are in no ring.
-    pub allocations_lost: AtomicU64,
-    /// Bytes of these allocations.
-    pub allocated_lost: AtomicU64,
+    /// Samples of events that are in no ring.
+    pub events_lost: AtomicU64,
+    /// Bytes of these allocations, or ns of these waits.
+    pub events_lost_size: AtomicU64,
     /// Sampled allocations whose free is not seen: the table of live ones was full.
     pub untracked: AtomicU64,
     /// Frees of sampled allocations that found no room in the log: these seem to live.

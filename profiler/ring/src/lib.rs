@@ -31,7 +31,8 @@ pub mod tables;
 pub mod writer;
 
 /// Environment variable that switches the preloaded object on:
-/// `<recorder pid>:<session fd>:<facts fd>:<rate in Hz>:<flags>`, all decimal; with [`FLAG_ALLOC`] bytes for the rate.
+/// `<recorder pid>:<session fd>:<facts fd>:<rate in Hz>:<flags>`, all decimal; with [`FLAG_ALLOC`] bytes
+/// for the rate, with [`FLAG_LOCK`] ns.
 pub const ENV_SESSION: &str = "UU_SESSION";
 
 /// Environment variable with the objects that a recorded target opens, as absolute paths separated by colons: first
@@ -65,6 +66,10 @@ pub const FLAG_USER_MODE: u32 = 512;
 /// Flag in [`ENV_SESSION`]: allocations are sampled, and no timer is armed. What stands for the rate is the number of
 /// bytes from a sample to the next, on average; 1: every allocation is one.
 pub const FLAG_ALLOC: u32 = 1024;
+
+/// Flag in [`ENV_SESSION`]: waits for locks are sampled, and no timer is armed. What stands for the rate is the time in
+/// ns from a sample to the next, on average; 1: every wait is one.
+pub const FLAG_LOCK: u32 = 2048;
 
 /// What distinguishes the recorder's perf events (`perf_event_attr.sig_data`, `si_perf_data`): no other event of the
 /// thread's has this number.

@@ -32,6 +32,8 @@ uunwind_core::numbered! {
         /// The thread's labels, when they have changed: [`LabelsRecord`], then their text ([`crate::labels`]), padded
         /// to 8.
         Labels = 10;
+        /// The wait that the sample after it is of: [`WaitRecord`].
+        Wait = 11;
     }
 }
 
@@ -67,6 +69,28 @@ uunwind_core::numbered! {
         Waiting = 3;
         /// The thread has allocated memory.
         Allocation = 4;
+        /// The thread has waited for a lock.
+        Lock = 5;
+    }
+}
+
+uunwind_core::numbered! {
+    /// What a thread has waited for.
+    pub enum WaitKind: u32 {
+        /// A mutex.
+        Mutex = 1;
+        /// A reader-writer lock, to read.
+        Read = 2;
+        /// A reader-writer lock, to write.
+        Write = 3;
+        /// A condition variable.
+        Condition = 4;
+        /// A semaphore.
+        Semaphore = 5;
+        /// A barrier.
+        Barrier = 6;
+        /// The end of a thread.
+        End = 7;
     }
 }
 
@@ -140,6 +164,22 @@ pub struct AllocationRecord {
     pub id: u64,
     /// Bytes that were asked for.
     pub size: u64,
+}
+
+/// What was waited for.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct WaitRecord {
+    /// Size and type of the record.
+    pub header: RecordHeader,
+    /// Process address of the lock; of the end of a thread, its `pthread_t`.
+    pub lock: u64,
+    /// How long, in ns.
+    pub duration: u64,
+    /// Number of a [`WaitKind`].
+    pub kind: u32,
+    /// Id of the thread that had the lock when the wait began, in the process's own pid namespace; 0: not known.
+    pub holder: u32,
 }
 
 /// Fixed part of a thread's labels.

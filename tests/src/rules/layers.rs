@@ -24,6 +24,7 @@ pub const SIGNAL_CRATES: &[&str] = &[
     "uunwind-preload",
     "uunwind-inject",
     "uunwind-alloc",
+    "uunwind-lock",
 ];
 
 /// Whether a folder has the signal half of a language's plugin.

@@ -31,7 +31,7 @@ pub fn render(recording: &Recording, profile: &Profile) -> String {
     let value = recording.value();
     let period = value.unit.least(recording.settings.rate);
     // The events' short name.
-    let event = if value.unit == Unit::Time { "ns" } else { value.unit.name() };
+    let event = if matches!(value.unit, Unit::Time | Unit::Nanoseconds) { "ns" } else { value.unit.name() };
     let costs = costs(profile, &functions, period);
     let total = profile.stacks.iter().fold(0u64, |sum, stack| sum.saturating_add(stack.weight.saturating_mul(period)));
     let mut out = format!(

@@ -81,7 +81,8 @@ pub fn render(recording: &Recording, profile: &Profile, native: NativeFrames) ->
     samples.sort_unstable();
     // Bytes may be more than a number of a column holds.
     let most = samples.iter().flat_map(|(_, weights)| weights).fold(0, |most, weight| most.max(*weight));
-    let shift = if recording.is_alloc() { (u64::BITS - most.leading_zeros()).saturating_sub(u32::BITS) } else { 0 };
+    let is_of_events = recording.is_alloc() || recording.is_lock();
+    let shift = if is_of_events { (u64::BITS - most.leading_zeros()).saturating_sub(u32::BITS) } else { 0 };
     let shown = if recording.is_alloc() { HELD.len() } else { 1 };
 
     let mut columns = Columns::default();

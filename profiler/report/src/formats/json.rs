@@ -33,6 +33,13 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
             "sample": sample, "size": a.size, "freed": a.freed.map(since), "ended": a.ended.map(since), "tracked": is_seen,
         }))
     });
+    let lock_waits = recording.lock_waits.iter().filter_map(|wait| {
+        let sample = places.get(&u32::try_from(wait.sample).ok()?)?;
+        Some(json!({
+            "sample": sample, "what": wait.what(), "lock": format!("{:#x}", wait.lock), "duration": wait.duration,
+            "holder": Some(wait.holder).filter(|holder| *holder != 0),
+        }))
+    });
     let lost = recording.lost.iter();
     let lost = lost.map(|l| json!({"thread": l.thread, "samples": l.samples, "weight": l.weight}));
     let waits = single_waits(recording, profile);
@@ -64,6 +71,7 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
         "lost": lost.collect::<Vec<_>>(),
         "waits": waits.collect::<Vec<_>>(),
         "allocations": allocations.collect::<Vec<_>>(),
+        "lock_waits": lock_waits.collect::<Vec<_>>(),
         "notes": recording.notes,
         "warnings": recording.warnings,
     });

@@ -31,6 +31,26 @@ mod field {
 const MEMORY: [(&str, &str); 4] =
     [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")];
 
+/// The values of a sample of a wait, as those of Go's mutex profiles are called.
+const LOCKS: [(&str, &str); 2] = [("contentions", "count"), ("delay", "nanoseconds")];
+
+/// The number of waits of each stack, as estimated from the samples; none, if the recording is not of waits.
+fn contentions(recording: &Recording, profile: &Profile) -> Vec<u64> {
+    if !recording.is_lock() {
+        return Vec::new();
+    }
+    let mut sums = vec![0.0; profile.stacks.len()];
+    let of_sample: HashMap<usize, f64> =
+        recording.lock_waits.iter().map(|wait| (wait.sample, recording.waited(wait).count)).collect();
+    for entry in &profile.entries {
+        let count = of_sample.get(&(entry.sample as usize));
+        if let (Some(sum), Some(count)) = (sums.get_mut(entry.stack as usize), count) {
+            *sum += count;
+        }
+    }
+    sums.into_iter().map(|sum: f64| sum.round() as u64).collect()
+}
+
 /// These values of each stack; none, if the recording has no allocations.
 fn memory(recording: &Recording, profile: &Profile) -> Vec<[u64; 4]> {
     if !recording.is_alloc() {
@@ -111,7 +131,13 @@ impl Builder<'_> {
         let (name, unit) = (value.name, value.unit.name());
         let least = value.unit.least(settings.rate);
         let is_alloc = self.recording.is_alloc();
-        let kinds = if is_alloc { &MEMORY[..] } else { &[("samples", "count"), (name, unit)] };
+        let is_lock = self.recording.is_lock();
+        let timed = [("samples", "count"), (name, unit)];
+        let kinds = match (is_alloc, is_lock) {
+            (true, _) => &MEMORY[..],
+            (_, true) => &LOCKS[..],
+            _ => &timed[..],
+        };
         for (kind, unit) in kinds.iter().copied() {
             let value = self.value_type(kind, unit);
             self.out.message(field::SAMPLE_TYPE, value);
@@ -122,13 +148,17 @@ impl Builder<'_> {
         }
         let profile = self.profile;
         let mut values = memory(self.recording, profile).into_iter();
+        let mut contentions = contentions(self.recording, profile).into_iter();
         for stack in &profile.stacks {
             let locations = self.stack(&stack.lines);
             let mut sample = Message::default();
             sample.packed(1, locations);
             match values.next() {
                 Some(values) => sample.packed(2, values),
-                None => sample.packed(2, [stack.samples, stack.weight.saturating_mul(least)]),
+                None => {
+                    let count = contentions.next().unwrap_or(stack.samples);
+                    sample.packed(2, [count, stack.weight.saturating_mul(least)]);
+                }
             }
             self.labels(stack.thread, &mut sample);
             self.own_labels(stack.labels, &mut sample);
@@ -136,11 +166,15 @@ impl Builder<'_> {
         }
         let value = self.value_type(name, unit);
         self.out.message(field::PERIOD_TYPE, value);
-        let period = if is_alloc { settings.rate.into() } else { least };
+        let period = if is_alloc || is_lock { settings.rate.into() } else { least };
         self.out.number(field::PERIOD, period);
         if is_alloc {
             // What readers show first.
             let shown = self.strings.id("inuse_space");
+            self.out.number(field::DEFAULT_SAMPLE_TYPE, shown);
+        }
+        if is_lock {
+            let shown = self.strings.id("delay");
             self.out.number(field::DEFAULT_SAMPLE_TYPE, shown);
         }
         self.out.number(field::TIME_NANOS, settings.start_unix);

@@ -84,6 +84,7 @@ fn header(recording: &Recording, index: usize, sample: &Sample, out: &mut String
         2 => "fatal",
         3 => "waiting",
         4 => "allocation",
+        5 => "lock",
         _ => "unknown",
     };
     let mut set: Vec<&str> = FLAGS.iter().filter(|(bit, _)| sample.flags & bit != 0).map(|(_, text)| *text).collect();

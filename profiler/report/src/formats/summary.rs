@@ -3,6 +3,7 @@
 mod facts;
 mod fatal;
 mod hints;
+mod lock_waits;
 mod locks;
 mod memory;
 mod names;
@@ -69,6 +70,7 @@ pub fn render(recording: &Recording, profile: &Profile, unusable: &[(u32, String
         let waits = profile.stacks.iter().any(|stack| profile.waits(stack));
         let threads = threads.filter(|_| programs.is_none() && !waits || style.verbose);
         parts.extend(first);
+        parts.extend(lock_waits::render(recording, profile, &lines, style));
         parts.extend(waits::render(recording, profile, &lines, style));
         parts.push(tree::render(profile, &lines, programs.as_ref(), style));
         parts.extend(table::render(profile, &printer));

@@ -10,7 +10,7 @@ use inferno::flamegraph::color::{Color, PaletteMap};
 use inferno::flamegraph::{from_lines, Direction, Options, TextTruncateDirection};
 use places::Frames;
 use std::fmt::Write;
-use uunwind_recording::{Held, Recording};
+use uunwind_recording::{Held, Recording, Unit};
 
 /// Levels of frames that a browser window shows without scrolling, at 900 pixels and 16 pixels a level.
 const SCREEN: usize = 45;
@@ -53,7 +53,12 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     options.title = format!("{title}: {}", escape(&super::title(recording, TITLE)).replace("\\\\", "\\"));
     let is_wall = super::is_wall(recording);
     options.subtitle = Some(subtitle(&frames, narrowest, is_wall));
-    options.count_name = if recording.is_alloc() { "bytes" } else { "periods" }.to_owned();
+    options.count_name = match recording.value().unit {
+        Unit::Bytes => "bytes",
+        Unit::Nanoseconds => "ns",
+        Unit::Time | Unit::Count => "periods",
+    }
+    .to_owned();
     options.palette_map = Some(&mut palette);
     let mut out = Vec::new();
     from_lines(&mut options, frames.folded().iter().rev().map(String::as_str), &mut out).map_err(|e| e.to_string())?;

@@ -1,7 +1,7 @@
 //! The head of the summary: CPU time, stacks, losses; and its end: rate, locks, threads, notes.
 
 use super::samples::render as stacks;
-use super::{counted, locks, memory, percent, waits, Style};
+use super::{counted, lock_waits, locks, memory, percent, waits, Style};
 use crate::formats::{is_wall, threads};
 use crate::stacks::Profile;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +29,8 @@ pub fn head(recording: &Recording, profile: &Profile, style: Style) -> String {
     }
     if recording.is_alloc() {
         memory::head(recording, profile, &mut out);
+    } else if recording.is_lock() {
+        lock_waits::head(recording, profile, &mut out);
     } else {
         time(recording, &mut out);
     }
@@ -44,7 +46,7 @@ pub fn head(recording: &Recording, profile: &Profile, style: Style) -> String {
 pub fn rest(recording: &Recording, profile: &Profile, unusable: &[(u32, String)], style: Style) -> String {
     let mut out = String::new();
     rate(recording, &mut out);
-    if !recording.is_alloc() {
+    if !recording.is_alloc() && !recording.is_lock() {
         locks::render(recording, profile, &mut out);
     }
     awaiting(recording, &mut out);
@@ -79,6 +81,10 @@ fn rate(recording: &Recording, out: &mut String) {
     let settings = &recording.settings;
     if recording.is_alloc() {
         memory::rate(recording, out);
+        return duration(recording, out);
+    }
+    if recording.is_lock() {
+        lock_waits::rate(recording, out);
         return duration(recording, out);
     }
     if is_wall(recording) {
@@ -228,7 +234,7 @@ fn awaiting(recording: &Recording, out: &mut String) {
 fn losses(recording: &Recording, style: Style, out: &mut String) {
     let lost: u64 = recording.lost.iter().fold(0, |sum, l| sum.saturating_add(l.samples));
     let weight: u64 = recording.lost.iter().fold(0, |sum, l| sum.saturating_add(l.weight));
-    if lost > 0 && !recording.is_alloc() {
+    if lost > 0 && !recording.is_alloc() && !recording.is_lock() {
         let seconds = weight as f64 / f64::from(recording.settings.rate.max(1));
         let line = format!(
             "  lost       {lost} samples of {seconds:.2} s: uu did not come to read them in time. A lower rate (-r) helps"

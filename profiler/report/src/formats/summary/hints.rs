@@ -62,7 +62,7 @@ pub fn render(recording: &Recording, profile: &Profile, style: Style, out: &mut 
 
 /// That the program waited nearly all of its time, which is in no sample.
 fn waiting(recording: &Recording) -> Option<String> {
-    if crate::formats::is_wall(recording) || recording.is_alloc() {
+    if crate::formats::is_wall(recording) || recording.is_alloc() || recording.is_lock() {
         return None;
     }
     let end = recording.end.as_ref()?;

@@ -105,6 +105,7 @@ impl<'a> Printer<'a> {
             (Unit::Bytes, Some(Held::Peak)) => Some("held"),
             (Unit::Bytes, Some(Held::End)) => Some("hold"),
             (Unit::Bytes, _) => Some("allocate"),
+            (Unit::Nanoseconds, _) => Some("wait"),
             _ => None,
         }
     }
@@ -120,6 +121,7 @@ impl<'a> Printer<'a> {
         let is_time = self.value.unit == Unit::Time;
         let column = match (self.has_times, is_time) {
             (true, true) => "     time",
+            (true, false) if self.value.unit == Unit::Nanoseconds => "      waited",
             (true, false) => "        size",
             (false, _) => "",
         };

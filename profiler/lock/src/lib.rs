@@ -1,0 +1,21 @@
+//! `libuunwind-lock.so`: the preloaded sampler, with functions that stand in front of those by which threads wait for
+//! each other: mutexes, reader-writer locks, condition variables, semaphores, barriers, the ends of threads.
+//!
+//! `uu record --mode lock` preloads it in place of `libuunwind-preload.so`, all of which it has: so no other program
+//! that is recorded meets anything of this. Each function calls the real one, which is the next one that the loader
+//! finds, and then counts how long that has waited; a lock that is free is asked for by the function that does not
+//! wait, so that it costs no look at a clock.
+//!
+//! No thread-locals, no locks of its own, nothing that allocates. A thread may be cancelled in a real function: then
+//! the frames here go with all others, and there is nothing that they would have to put back.
+//!
+//! ```text
+//! interpose  the functions
+//! ```
+#![cfg_attr(not(test), no_std)]
+
+#[cfg(target_arch = "x86_64")]
+pub mod interpose;
+
+#[cfg(all(panic = "unwind", not(test)))]
+extern crate std;

@@ -1,0 +1,405 @@
+//! Samples of events: allocations (`uu record --mode alloc`) and waits for locks (`--mode lock`). For the objects that
+//! stand in front of the functions in which these happen (`profiler/alloc`, `profiler/lock`): what they need of the
+//! sampler.
+//!
+//! No timer is armed in these modes. A sample is taken by the thread that has allocated or waited, in the same way as
+//! in the handler: all signals but faults are blocked, the same walk runs, and the record goes into the thread's ring.
+//! What it is of stands in a record before it. Frees of sampled allocations go into a log of the process, which any
+//! thread may write to at any time (`uunwind_ring::frees`).
+//!
+//! An event has a size, in bytes or in ns, and is sampled by chance in proportion to it (`chance`).
+
+use crate::chance;
+use crate::client::HEADER;
+use crate::process::{self, Process};
+pub use crate::real::Real;
+use crate::signals::{self, bit, field, handler_mask, sampling};
+use crate::{clock, handler, openings, pause, slots, threads};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use uunwind_core::regs::{UCONTEXT_SIGMASK, UCONTEXT_STACK};
+use uunwind_core::syscall::{self, nr};
+use uunwind_ring::frees::FreeLog;
+use uunwind_ring::layout::{ThreadBlock, RING_BYTES};
+pub use uunwind_ring::record::WaitKind;
+use uunwind_ring::record::{AllocationRecord, RecordType, SampleKind, WaitRecord};
+use uunwind_ring::samples::LARGEST;
+use uunwind_ring::writer::RingWriter;
+use uunwind_ring::{FLAG_ALLOC, FLAG_LOCK};
+
+/// Longest time for which a thread waits for the recorder to make room, in ns, and each step of it.
+const PATIENCE: u64 = 2_000_000_000;
+const STEP: u64 = 100_000;
+
+/// Events are counted: the process is recorded in such a mode, and its recording has begun.
+static IS_ON: AtomicBool = AtomicBool::new(false);
+
+/// When a thread's next event is sampled. Only the thread itself uses it, its handlers included.
+pub struct Countdown {
+    /// Bytes or ns up to the next sample; not above 0: the event that has used them up is one.
+    left: AtomicI64,
+    /// State of the thread's random numbers; 0: none was drawn, and `left` counts from 0.
+    random: AtomicU64,
+}
+
+impl Countdown {
+    /// Forgets the slot's previous thread.
+    pub fn reset(&self) {
+        self.left.store(0, Ordering::Relaxed);
+        self.random.store(0, Ordering::Relaxed);
+    }
+
+    /// Counts an event of this size. False: the sample is due.
+    #[inline(always)]
+    pub fn passes(&self, size: u64) -> bool {
+        let left = self.left.load(Ordering::Relaxed).wrapping_sub(size as i64);
+        self.left.store(left, Ordering::Relaxed);
+        left > 0
+    }
+
+    /// Draws when the next event is sampled. False: this one is not, as the thread's first distance goes on.
+    pub fn is_due(&self, interval: u32) -> bool {
+        let draw = || {
+            let state = chance::next(self.random.load(Ordering::Relaxed));
+            self.random.store(state, Ordering::Relaxed);
+            chance::distance(state, interval)
+        };
+        if self.random.load(Ordering::Relaxed) == 0 {
+            self.random.store(threads::random(syscall::gettid()) | 1, Ordering::Relaxed);
+            // The first numbers follow from the thread's id and the time.
+            let first = (0..8).fold(0, |_, _| draw());
+            let left = self.left.load(Ordering::Relaxed).saturating_add(first);
+            self.left.store(left, Ordering::Relaxed);
+            if left > 0 {
+                return false;
+            }
+        }
+        // After the last byte of an event that is sampled, a new distance begins.
+        self.left.store(draw(), Ordering::Relaxed);
+        true
+    }
+}
+
+/// An allocation that is sampled.
+#[derive(Clone, Copy, Debug)]
+pub struct Allocation {
+    /// As [`AllocationRecord::id`].
+    pub id: u64,
+    /// Bytes that were asked for.
+    pub size: u64,
+}
+
+/// A wait that is sampled.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    /// For what.
+    pub kind: WaitKind,
+    /// Its process address.
+    pub lock: u64,
+    /// As [`WaitRecord::holder`].
+    pub holder: u32,
+    /// In ns.
+    pub duration: u64,
+}
+
+/// What a sample is of.
+#[derive(Clone, Copy, Debug)]
+pub enum Subject {
+    /// An allocation.
+    Allocation(Allocation),
+    /// A wait for a lock.
+    Wait(Wait),
+}
+
+impl Subject {
+    pub(crate) fn kind(&self) -> SampleKind {
+        match self {
+            Subject::Allocation(_) => SampleKind::Allocation,
+            Subject::Wait(_) => SampleKind::Lock,
+        }
+    }
+
+    /// In bytes or in ns.
+    fn size(&self) -> u64 {
+        match self {
+            Subject::Allocation(allocation) => allocation.size,
+            Subject::Wait(wait) => wait.duration,
+        }
+    }
+
+    /// Writes what the sample that is written next is of. False: there was no room.
+    pub(crate) fn write(&self, ring: &RingWriter<'_>) -> bool {
+        match *self {
+            Subject::Allocation(Allocation { id, size }) => {
+                let bytes = core::mem::size_of::<AllocationRecord>();
+                let Some(mut record) = ring.reserve(RecordType::Allocation, bytes) else { return false };
+                record.fixed(AllocationRecord { header: HEADER, id, size });
+                record.commit();
+            }
+            Subject::Wait(Wait { kind, lock, holder, duration }) => {
+                let bytes = core::mem::size_of::<WaitRecord>();
+                let Some(mut record) = ring.reserve(RecordType::Wait, bytes) else { return false };
+                record.fixed(WaitRecord { header: HEADER, lock, duration, kind: kind.number(), holder });
+                record.commit();
+            }
+        }
+        true
+    }
+}
+
+/// Whether a recording with these flags is one of events.
+pub(crate) fn are_sampled(flags: u32) -> bool {
+    flags & (FLAG_ALLOC | FLAG_LOCK) != 0
+}
+
+/// Begins to count, in a process that is recorded so. For the end of the constructor: what uu itself has allocated by
+/// then is not the program's.
+pub(crate) fn begin(process: &Process) {
+    if are_sampled(process.setting.flags) {
+        IS_ON.store(true, Ordering::Release);
+    }
+}
+
+/// Ends it: the recording is over.
+pub(crate) fn end() {
+    IS_ON.store(false, Ordering::Relaxed);
+}
+
+/// Whether the calling process is the one that records: not the child of a fork, before that is recorded itself.
+pub fn is_own() -> bool {
+    process::is_own()
+}
+
+/// Whether events are counted.
+#[inline(always)]
+pub fn is_on() -> bool {
+    IS_ON.load(Ordering::Relaxed)
+}
+
+/// Whether no event is to be sampled now.
+pub fn is_paused() -> bool {
+    process::process().is_none_or(pause::is_paused)
+}
+
+/// Bytes or ns from a sample to the next, on average; 1: every event is one. `None`: the process is not recorded.
+pub fn interval() -> Option<u32> {
+    process::process().filter(|process| are_sampled(process.setting.flags)).map(|process| process.setting.rate)
+}
+
+/// The calling thread's countdown; `None`: it is not sampled (yet).
+#[inline(always)]
+pub fn countdown() -> Option<&'static Countdown> {
+    slots::own().map(|slot| &slot.countdown)
+}
+
+/// Begins to sample a thread that was not met so far: one that was made by a raw system call, or that has run its
+/// destructor for the sampler and goes on to run others. May allocate. `None`: no block is free, or the recording is
+/// over.
+pub fn begin_thread() -> Option<&'static Countdown> {
+    threads::begin(process::process()?, false, |_| {});
+    countdown()
+}
+
+/// Runs what allocates for uu itself: that is not counted.
+pub(crate) fn aside<T>(run: impl FnOnce() -> T) -> T {
+    let Some(countdown) = countdown() else { return run() };
+    let left = countdown.left.swap(i64::MAX, Ordering::Relaxed);
+    let result = run();
+    countdown.left.store(left, Ordering::Relaxed);
+    result
+}
+
+/// The number of the next sampled allocation of the process.
+pub fn next_id() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// CLOCK_MONOTONIC in ns.
+#[inline(always)]
+pub fn now() -> u64 {
+    clock::monotonic_ns()
+}
+
+/// Counts an event of this size, which nothing has to be kept of: a sample of it is taken, if its turn has come.
+/// Leaves errno alone.
+pub fn count(size: u64, subject: impl FnOnce() -> Subject) {
+    match countdown() {
+        Some(countdown) if countdown.passes(size) => {}
+        countdown => keeping_errno(|| due(countdown, size, subject)),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn due(countdown: Option<&'static Countdown>, size: u64, subject: impl FnOnce() -> Subject) {
+    let Some(interval) = interval() else { return };
+    // In the child of a fork that is not recorded itself (yet), slots and block are its parent's.
+    if !is_own() {
+        return;
+    }
+    let Some(countdown) = countdown.or_else(begin_thread) else { return lost(size) };
+    if interval > 1 && !countdown.is_due(interval) || is_paused() {
+        return;
+    }
+    sampled(subject());
+}
+
+/// Runs this, and leaves the program's errno as it was.
+pub fn keeping_errno<T>(run: impl FnOnce() -> T) -> T {
+    // SAFETY: the calling thread's errno.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let errno = unsafe { *place };
+    let result = run();
+    // SAFETY: as above.
+    unsafe { *place = errno };
+    result
+}
+
+/// Bytes of a context.
+const CONTEXT_BYTES: usize = 1024;
+
+/// Offsets of registers in a ucontext: `gregs` from 40 on, REG_R12 = 4 ... REG_RIP = 16, of
+/// [ucontext.h](https://sourceware.org/git/?p=glibc.git;a=blob;f=sysdeps/unix/sysv/linux/x86/sys/ucontext.h).
+const R12: usize = 40 + 8 * 4;
+const R13: usize = R12 + 8;
+const R14: usize = R13 + 8;
+const R15: usize = R14 + 8;
+const RBP: usize = 40 + 8 * 10;
+const RBX: usize = RBP + 8;
+const RSP: usize = 40 + 8 * 15;
+const RIP: usize = RSP + 8;
+
+/// A ucontext, as far as a walk reads it.
+#[repr(C, align(16))]
+struct Ucontext([u8; CONTEXT_BYTES]);
+
+/// Takes the sample, with the stack from here on. A function of its own, whose frame lives until the walk is over.
+/// False: it is lost, and counted.
+#[inline(never)]
+pub fn sampled(subject: Subject) -> bool {
+    let mut context = Ucontext([0; CONTEXT_BYTES]);
+    let place = (&raw mut context).cast::<u8>();
+    // SAFETY: the offsets lie inside the context. The registers are this function's, and their unwind information at
+    // the label leads to its callers.
+    unsafe {
+        core::arch::asm!(
+            "lea {pc}, [rip + 2f]",
+            "2:",
+            "mov [{at} + {rip}], {pc}",
+            "mov [{at} + {rsp}], rsp",
+            "mov [{at} + {rbp}], rbp",
+            "mov [{at} + {rbx}], rbx",
+            "mov [{at} + {r12}], r12",
+            "mov [{at} + {r13}], r13",
+            "mov [{at} + {r14}], r14",
+            "mov [{at} + {r15}], r15",
+            at = in(reg) place,
+            pc = out(reg) _,
+            rip = const RIP, rsp = const RSP, rbp = const RBP, rbx = const RBX,
+            r12 = const R12, r13 = const R13, r14 = const R14, r15 = const R15,
+            options(nostack, preserves_flags),
+        );
+    }
+    // SAFETY: filled in as it demands.
+    unsafe { take(subject, place) }
+}
+
+/// Takes a sample of an event. False: it is lost, and counted.
+///
+/// # Safety
+/// `context` must have [`CONTEXT_BYTES`], 16-aligned and laid out as a `ucontext_t`, with the registers of a frame that
+/// lives until this function returns, on the same stack, and all else zero.
+unsafe fn take(subject: Subject, context: *mut u8) -> bool {
+    const SIG_BLOCK: usize = 0;
+    let Some(slot) = slots::own() else {
+        lost(subject.size());
+        return false;
+    };
+    let stack = [slot.alternate_low.load(Ordering::Relaxed), 0, slot.alternate_size.load(Ordering::Relaxed)];
+    let (blocked, mut before) = (handler_mask() | bit(sampling()), 0u64);
+    // SAFETY: rt_sigprocmask reads and writes one 8-byte set; the context has both places.
+    let written = unsafe {
+        let sets = [SIG_BLOCK, (&raw const blocked) as usize, (&raw mut before) as usize, 8, 0, 0];
+        syscall::call(nr::RT_SIGPROCMASK, sets);
+        context.add(UCONTEXT_STACK as usize).cast::<[u64; 3]>().write_unaligned(stack);
+        context.add(UCONTEXT_SIGMASK as usize).cast::<u64>().write_unaligned(before);
+        debug_assert_eq!(field::<u64>(context, UCONTEXT_SIGMASK as usize), before);
+        wait_for_room(slot.block()) && handler::on_event(&subject, context)
+    };
+    signals::set_thread_mask(before);
+    if !written {
+        lost(subject.size());
+    }
+    written
+}
+
+/// Counts an event of this size that is in no sample.
+pub fn lost(size: u64) {
+    if let Some(block) = process::block() {
+        block.events_lost.fetch_add(1, Ordering::Relaxed);
+        block.events_lost_size.fetch_add(size, Ordering::Relaxed);
+    }
+}
+
+/// Counts a sampled allocation whose free will not be seen.
+pub fn untracked() {
+    if let Some(block) = process::block() {
+        block.untracked.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Reports that the allocation with this number is freed. Async-signal-safe.
+pub fn freed(id: u64) {
+    let Some(block) = process::block() else { return };
+    let time = clock::monotonic_ns();
+    let mut patience = Patience::default();
+    // SAFETY: the process's block, which stays mapped as a whole.
+    if !unsafe { FreeLog::new(block) }.put(id, time, || patience.wait()) {
+        block.frees_lost.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits until a thread's ring takes the largest sample. The recorder empties it many times a second: only where every
+/// allocation is sampled, it is ever full. False: there is no room, or no recorder.
+fn wait_for_room(block: *mut ThreadBlock) -> bool {
+    // The names of the code objects that a sample meets first come before it.
+    const NEEDED: u64 = (LARGEST + 32 * 1024) as u64;
+    const _: () = assert!(NEEDED < RING_BYTES as u64);
+    // SAFETY: the thread's own block, which stays mapped.
+    let Some(block) = (unsafe { block.as_ref() }) else { return false };
+    let mut patience = Patience::default();
+    loop {
+        let used = block.head.load(Ordering::Relaxed).wrapping_sub(block.tail.load(Ordering::Acquire));
+        if used <= RING_BYTES as u64 - NEEDED {
+            return true;
+        }
+        if !patience.wait() {
+            return false;
+        }
+    }
+}
+
+/// The patience of one thread that waits for the recorder.
+#[derive(Default)]
+struct Patience {
+    waited: u64,
+}
+
+impl Patience {
+    /// Waits a step. False: long enough, or the recording is over.
+    fn wait(&mut self) -> bool {
+        let Some(process) = process::process() else { return false };
+        if self.waited >= PATIENCE || process.facts.is_over() {
+            return false;
+        }
+        if self.waited == 0 && process.session.header().resting.load(Ordering::Relaxed) != 0 {
+            openings::ring(process);
+        }
+        self.waited += STEP;
+        let time = [0u64, STEP];
+        // SAFETY: struct timespec; nothing is written.
+        unsafe { syscall::call(nr::NANOSLEEP, [time.as_ptr() as usize, 0, 0, 0, 0, 0]) };
+        true
+    }
+}

@@ -1,0 +1,216 @@
+//! `uu record --mode lock`: what is recorded of a program that measures its own waits is what it measures, and the
+//! program behaves as it does alone, also where threads are cancelled while they wait.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::Command;
+use uunwind_tests::pair::both;
+use uunwind_tests::process::run;
+use uunwind_tests::uu::Recording;
+use uunwind_tests::{compile, go, interpreters, paths, uu};
+
+/// Functions of the program, and what they wait for.
+const WAITS: [(&str, &str); 7] = [
+    ("for_mutex", "mutex"),
+    ("for_mutex_a_while", "mutex"),
+    ("for_read", "read lock"),
+    ("for_write", "write lock"),
+    ("for_semaphore", "semaphore"),
+    ("for_barrier", "barrier"),
+    ("for_condition", "condition variable"),
+];
+
+fn program(name: &str) -> (PathBuf, PathBuf) {
+    let scratch = paths::scratch(name);
+    let program = compile::gcc(&scratch, "contends", &["native/contends.c"], &["-O1", "-g", "-pthread"]);
+    (scratch, program)
+}
+
+fn recorded(name: &str, options: &[&str], what: &str) -> Recording {
+    let (scratch, program) = program(name);
+    let options: Vec<&str> = ["--mode", "lock"].iter().chain(options).copied().collect();
+    uu::record(&scratch, &options, |_| {}, &[program.as_os_str(), OsStr::new(what)]).expect_code(0)
+}
+
+/// What the program says of itself: a line's first word, and the numbers after it.
+fn said(recording: &Recording) -> BTreeMap<String, Vec<u64>> {
+    let line = |line: &str| {
+        let mut words = line.split(' ');
+        let name = words.next()?.to_owned();
+        Some((name, words.map(|word| word.parse().expect("a number")).collect()))
+    };
+    recording.outcome.stdout.lines().filter_map(line).collect()
+}
+
+/// A wait of a recording.
+struct Wait {
+    what: String,
+    duration: u64,
+    holder: Option<u64>,
+    functions: Vec<String>,
+}
+
+fn waits(recording: &Recording) -> Vec<Wait> {
+    let json: Value = serde_json::from_str(&recording.report("json")).expect("JSON");
+    let one = |wait: &Value| {
+        let sample = &json["samples"][wait["sample"].as_u64().expect("an index") as usize];
+        let stack = &json["stacks"][sample["stack"].as_u64().expect("an index") as usize];
+        let frames = stack["frames"].as_array().expect("frames").iter();
+        let function = |frame: &Value| {
+            json["frames"][frame.as_u64().expect("an index") as usize]["function"].as_str().unwrap_or("").to_owned()
+        };
+        Wait {
+            what: wait["what"].as_str().expect("text").to_owned(),
+            duration: wait["duration"].as_u64().expect("ns"),
+            holder: wait["holder"].as_u64(),
+            functions: frames.map(function).collect(),
+        }
+    };
+    json["lock_waits"].as_array().expect("waits").iter().map(one).collect()
+}
+
+/// Those of a function.
+fn within<'w>(waits: &'w [Wait], function: &'w str) -> impl Iterator<Item = &'w Wait> {
+    waits.iter().filter(move |wait| wait.functions.iter().any(|name| name == function))
+}
+
+#[track_caller]
+fn expect_no_loss(recording: &Recording) {
+    assert!(!recording.outcome.stderr.contains("were lost"), "{}", recording.outcome.stderr);
+}
+
+/// Each wait is there once, as long as the program has measured, with its stack, its kind and the holder.
+#[test]
+fn waits_are_those_that_the_program_measures() {
+    let recording = recorded("locks-each", &["--all"], "each");
+    expect_no_loss(&recording);
+    let (said, waits) = (said(&recording), waits(&recording));
+    let holder = said["holder"][0];
+    for (function, what) in WAITS {
+        let [rounds, least, most] = said[function][..] else { panic!("{:?}", said[function]) };
+        let of_kind: Vec<&Wait> = within(&waits, function).filter(|wait| wait.what == what).collect();
+        assert_eq!(of_kind.len() as u64, rounds, "{function}");
+        let total: u64 = of_kind.iter().map(|wait| wait.duration).sum();
+        assert!((least..=most).contains(&total), "{function}: {total}, not from {least} to {most}");
+        let expected = (what == "mutex" || function == "for_read" || function == "for_write").then_some(holder);
+        assert!(of_kind.iter().all(|wait| wait.holder == expected), "{function}");
+        for wait in of_kind {
+            let stack = &wait.functions;
+            let waits = stack.iter().position(|name| name == "waits").unwrap_or_else(|| panic!("{stack:?}"));
+            assert_eq!(stack[..=waits].last().map(String::as_str), Some("waits"));
+            // The interposer's frames are not shown.
+            assert_eq!(stack[0], function, "{stack:?}");
+        }
+    }
+    let summary = recording.report("summary");
+    for text in ["Lock profile of", "What was waited for most", "held by ", "for a condition variable"] {
+        assert!(summary.contains(text), "{text}: {summary}");
+    }
+    for sample in recording.samples().iter().filter(|sample| sample.native_names().contains(&"waits")) {
+        assert!(sample.complete() && sample.kind == "lock", "{}", sample.text());
+    }
+}
+
+/// Samples stand for the time of all.
+#[test]
+fn samples_stand_for_all_waits() {
+    let recording = recorded("locks-sampled", &[], "each");
+    expect_no_loss(&recording);
+    let said = said(&recording);
+    let folded = recording.report_with("folded", &["--focus", "^for_(mutex|write)$"]);
+    let total: u64 = folded.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum();
+    let sum = |index: usize| ["for_mutex", "for_write"].iter().map(|name| said[*name][index]).sum::<u64>() as f64;
+    // Waits of 2 ms and more are sampled with a probability of more than 1 - exp(-20).
+    let (least, most) = (sum(1) * (1.0 - 1e-6), sum(2) * (1.0 + 1e-6));
+    assert!((least..=most).contains(&(total as f64)), "{total}, not from {least} to {most}");
+}
+
+/// Values, errors, errno, cleanup handlers, the child of a fork: all is as without uu.
+#[test]
+fn the_program_does_not_notice() {
+    let (_, program) = program("locks-same");
+    for options in [&["--mode", "lock"][..], &["--mode", "lock", "--all"]] {
+        let pair = both("locks-same", options, |_| {}, &[program.as_os_str(), OsStr::new("all")]).same();
+        let out = &pair.plain.stdout;
+        assert!(out.contains("condition: cancelled 1, cleaned condition, mutex free 1"), "{out}");
+        assert!(out.contains("pending: cancelled 1, cleaned pending") && out.contains("owner died: 1"), "{out}");
+    }
+}
+
+/// A forked child's waits are its own.
+#[test]
+fn children_are_recorded() {
+    let recording = recorded("locks-fork", &["--all"], "fork");
+    let waits = waits(&recording);
+    assert_eq!(within(&waits, "for_mutex").count(), 1);
+    // The program itself waits for no lock.
+    let json: Value = serde_json::from_str(&recording.report("json")).expect("JSON");
+    assert_eq!(json["processes"].as_array().map(Vec::len), Some(2));
+}
+
+/// Go's tool reads the two values.
+#[test]
+fn go_reads_the_mutex_profile() {
+    let recording = recorded("locks-pprof", &["--all"], "each");
+    if !go::installed("waits as Go's mutex profiles") {
+        return;
+    }
+    let scratch = paths::scratch("locks-pprof-read");
+    let file = scratch.join("x.pb.gz");
+    let mut report = uu::command(&scratch, &["report", "--focus", "^for_mutex$"]);
+    run(report.arg(&recording.file).arg("-o").arg(&file), &scratch, uu::LIMIT).expect_code(0);
+    let mut pprof = Command::new("go");
+    pprof.args(["tool", "pprof", "-raw"]).arg(&file).env("HOME", &scratch);
+    let raw = run(&mut pprof, &scratch, uu::LIMIT).expect_code(0).stdout;
+    let (_, samples) = raw.split_once("contentions/count delay/nanoseconds[dflt]\n").unwrap_or_else(|| panic!("{raw}"));
+    let mut sums = [0u64; 2];
+    for line in samples.lines().take_while(|line| *line != "Locations") {
+        let Some((values, _)) = line.split_once(": ") else { continue };
+        let values: Vec<u64> = values.split_whitespace().filter_map(|value| value.parse().ok()).collect();
+        if values.len() == sums.len() {
+            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+        }
+    }
+    let [rounds, least, most] = said(&recording)["for_mutex"][..] else { panic!("numbers") };
+    assert!(sums[0] == rounds && (least..=most).contains(&sums[1]), "{sums:?}");
+}
+
+/// A `threading.Lock` that a thread waits for, in the line of Python that does.
+#[test]
+fn locks_of_python_are_waited_for() {
+    for python in interpreters::modern() {
+        let scratch = paths::scratch("locks-python");
+        let script = paths::source("python/contends.py");
+        let words = [python.path.as_os_str(), script.as_os_str()];
+        let recording = uu::record(&scratch, &["--mode", "lock", "--all"], |_| {}, &words).expect_code(0);
+        let numbers: Vec<u64> =
+            recording.outcome.stdout.split_whitespace().map(|word| word.parse().expect("a number")).collect();
+        let [_, _, most] = numbers[..] else { panic!("{numbers:?}") };
+        let all = waits(&recording);
+        let of_lock: Vec<&Wait> = within(&all, "waits").collect();
+        let total: u64 = of_lock.iter().map(|wait| wait.duration).sum();
+        // It waits for the GIL there, too, before and after.
+        assert!(!of_lock.is_empty() && total > 0, "{}", python.label);
+        let in_lock = of_lock.iter().filter(|wait| wait.what == "semaphore" || wait.what == "condition variable");
+        let longest = in_lock.map(|wait| wait.duration).max().unwrap_or(0);
+        assert!(longest > 0 && longest <= most, "{}: {longest} of {most}", python.label);
+    }
+}
+
+#[test]
+fn options_that_do_not_go_with_it_are_refused() {
+    let scratch = paths::scratch("locks-refused");
+    for (options, text) in [
+        (&["-p", "1"][..], "-p (--pid) and --mode lock do not go together"),
+        (&["-r", "7", "true"], "-r (--rate) and --mode lock do not go together"),
+        (&["--every-bytes", "1K", "true"], "--every-bytes is for --mode alloc"),
+        (&["--unwind", "offline", "true"], "--unwind and --mode lock do not go together"),
+        (&["--kernel", "true"], "--kernel and --mode lock do not go together"),
+    ] {
+        let mut command = uu::command(&scratch, &["record", "--mode", "lock"]);
+        let refused = run(command.args(options), &scratch, uu::LIMIT).expect_code(125);
+        assert!(refused.stderr.contains(text), "{}", refused.stderr);
+    }
+}
