@@ -27,6 +27,11 @@ const WRITER: usize = 24;
 /// # Safety
 /// The program's own lock.
 unsafe fn holder(lock: Pointer, offset: usize) -> u32 {
+    // Other C libraries have something else there.
+    static OF_GLIBC: Real = Real::new(c"gnu_get_libc_version");
+    if OF_GLIBC.get().is_null() {
+        return 0;
+    }
     // SAFETY: inside the lock, aligned; other threads change it.
     unsafe { lock.cast::<u8>().add(offset).cast::<u32>().read_volatile() }
 }
