@@ -247,6 +247,14 @@ impl Objects {
         Some(Loaded { object, load: generation >> NUMBER_BITS })
     }
 
+    /// The objects that lie together: the first few, which in most programs are all. A load of each was there once.
+    pub fn first_few(&self) -> impl Iterator<Item = Loaded<'_>> {
+        self.cells.iter().take(TOGETHER).filter_map(published).map(|object| {
+            let load = if object.permanent { 0 } else { object.load.load(Ordering::Acquire) };
+            Loaded { object, load }
+        })
+    }
+
     /// The process addresses at which the object under `pc` is mapped; empty if there is none. Async-signal-safe.
     pub fn range(&self, pc: u64) -> Span {
         self.ask_loader(pc, &Reader::probed()).map_or(Span::EMPTY, |found| Span::new(found.map_start, found.map_end))

@@ -34,17 +34,29 @@ impl Runtimes {
         Runtimes { generations: [const { AtomicU64::new(0) }; KEPT], next: AtomicUsize::new(0) }
     }
 
-    /// Notes that a walk met a runtime's object. Async-signal-safe.
-    pub(crate) fn met(&self, generation: u64) {
+    /// Notes that a walk met a runtime's object. True: it is new. Async-signal-safe.
+    pub(crate) fn met(&self, generation: u64) -> bool {
         let is_same = |known: &AtomicU64| same_object(known.load(Ordering::Relaxed), generation);
         if self.generations.iter().any(is_same) {
-            return;
+            return false;
         }
         // Two threads may enter it twice, which is harmless.
         let place = self.next.fetch_add(1, Ordering::Relaxed) % KEPT;
         if let Some(place) = self.generations.get(place) {
             place.store(generation, Ordering::Relaxed);
         }
+        true
+    }
+
+    /// The generations in the list after this one; 0: all of them.
+    pub(crate) fn after(&self, generation: u64) -> impl Iterator<Item = u64> + '_ {
+        let mut passed = generation == 0;
+        let all = self.generations.iter().map(|known| known.load(Ordering::Relaxed)).filter(|known| *known != 0);
+        all.filter(move |known| {
+            let was = passed;
+            passed |= *known == generation;
+            was
+        })
     }
 }
 

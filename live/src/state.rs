@@ -28,7 +28,7 @@ pub static FIRST: FirstRules<2048, 4096> = FirstRules::new();
 pub static SHORT_RULES: ShortRules<131072> = ShortRules::new();
 /// Ranges of functions in objects that a plugin claims, and name ids of functions in windows, by pc.
 pub static FUNCTIONS: PcCache<2048> = PcCache::new();
-/// Loaded runtimes whose plugin says how a thread stands to their lock.
+/// Loaded runtimes whose plugin says how a thread stands to their lock, or steps in the code that they make.
 pub static RUNTIMES: Runtimes = Runtimes::new();
 /// Windows of code that a JIT registered.
 pub static REGISTRY: Registry = Registry::new();

@@ -102,6 +102,7 @@ fn numbers() -> Vec<(&'static str, i64)> {
         ("UU_PLUGIN_STEP_UNOWNED_ONLY", plugin::STEP_UNOWNED_ONLY.into()),
         ("UU_PLUGIN_CHECKED_READS", plugin::CHECKED_READS.into()),
         ("UU_PLUGIN_LINE_IN_HANDLERS", plugin::LINE_IN_HANDLERS.into()),
+        ("UU_PLUGIN_UNOWNED_FACTS", plugin::UNOWNED_FACTS.into()),
         ("UU_KEY_WORDS", uunwind_core::memory::KEY as i64),
         ("UU_ANSWER_WORDS", uunwind_core::memory::ANSWER as i64),
         ("UU_POINT_WORDS", uunwind_core::cache::last_walk::POINT_WORDS as i64),

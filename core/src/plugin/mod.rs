@@ -84,7 +84,7 @@ pub struct Plugin {
     /// Short name, NUL-padded: it labels faults and facts, and frames unless their language has a label.
     pub name: [u8; 16],
     /// A sum of [`NO_REGISTERS`], [`PLUGIN_UNOWNED`], [`NO_FUNCTION`], [`STEP_UNOWNED_ONLY`],
-    /// [`CHECKED_READS`] and [`LINE_IN_HANDLERS`].
+    /// [`CHECKED_READS`], [`LINE_IN_HANDLERS`] and [`UNOWNED_FACTS`].
     pub flags: u32,
     /// Number of bytes of its scratch memory that the plugin uses, from the first on, at most [`SCRATCH_BYTES`]; 0:
     /// all. The fewer, the cheaper is the reuse of the last walk.
@@ -184,6 +184,11 @@ pub const CHECKED_READS: u32 = 16;
 
 /// [`Plugin::flags`]: `line` is signal code, too: a bounded, pure function of what it is passed.
 pub const LINE_IN_HANDLERS: u32 = 32;
+
+/// [`Plugin::flags`], with [`PLUGIN_UNOWNED`]: in unowned code `step` is called once for each claimed object that is
+/// loaded, with its facts, bias and generation, and an empty range; not at all while there is none. For a runtime whose
+/// memory says where the code is that it makes.
+pub const UNOWNED_FACTS: u32 = 64;
 
 /// Answer of [`Plugin::overlay`]: the frame is not an activation of this interpreter.
 pub const OVERLAY_NONE: u32 = 0;

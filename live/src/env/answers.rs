@@ -101,7 +101,7 @@ impl Env for Live<'_> {
     #[cold]
     #[inline(never)]
     fn next_claim(&mut self, left: &mut Claim) -> bool {
-        let next = unowned::of(left).and_then(|index| self.claim_after(index));
+        let next = unowned::of(left).and_then(|_| self.claim_after(left));
         if let Some(next) = next {
             *left = next;
         }

@@ -4,7 +4,6 @@ use super::Live;
 use crate::embedder::{self, marks::MARKS};
 use crate::in_window;
 use crate::state::PLUGINS;
-use crate::unowned;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::library::RESULT_PLUGIN_NOT_CALLED;
 use uunwind_core::memory::Reader;
@@ -88,12 +87,12 @@ impl Live<'_> {
         if !guessed && !has_no_data {
             return Claimed::No;
         }
-        self.claim_after(0).map_or(Claimed::No, Claimed::By)
+        self.claim_after(&Claim::NOTHING).map_or(Claimed::No, Claimed::By)
     }
 
-    /// See [`unowned::claim_after`]. The walk's result says what is missing.
-    pub(super) fn claim_after(&mut self, index: u8) -> Option<Claim> {
-        let (claim, missing) = unowned::claim_after(index, self.calls);
+    /// See [`Live::unowned_claim_after`]. The walk's result says what is missing.
+    pub(super) fn claim_after(&mut self, left: &Claim) -> Option<Claim> {
+        let (claim, missing) = self.unowned_claim_after(left);
         if missing != 0 {
             self.result |= missing;
             // A replay would not say so.

@@ -19,12 +19,13 @@ use crate::short_rule_keys::Salts;
 use crate::skipped::{self, Passed, Surroundings};
 use crate::state::{OBJECTS, PLUGINS, RULES, RUNTIMES};
 use crate::tables;
+use crate::unowned;
 use core::cell::Cell;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use uunwind_core::cache::steps::EXACT_KEY;
 use uunwind_core::cursor::Cursor;
-use uunwind_core::library::{Client, RESULT_OBJECTS_FULL};
+use uunwind_core::library::{Client, RESULT_DESYNC, RESULT_OBJECTS_FULL};
 use uunwind_core::memory::Reader;
 use uunwind_core::objects::{Lookup, Memo, Object};
 use uunwind_core::plugin::{Plugin, CHECKED_READS};
@@ -74,6 +75,8 @@ pub struct Live<'c> {
     calls: Calls,
     /// Frames that await those of the stack are wanted.
     pub awaiting: bool,
+    /// A plugin was not asked about unowned code, since none of its runtimes was known yet.
+    pub(crate) looked_for_runtimes: bool,
     /// The sum of `RESULT_*` so far.
     pub result: u32,
     /// Number of frames whose rule was found by interpreting the object's unwind data in place: it has no rule table,
@@ -133,6 +136,7 @@ impl<'c> Live<'c> {
             foreign: Cell::new(false),
             ahead: Cell::new((core::ptr::null(), 0)),
             awaiting: false,
+            looked_for_runtimes: false,
             result: 0,
             interpreted: 0,
         }
@@ -205,8 +209,11 @@ impl<'c> Live<'c> {
         let marked = MARKS.overlaps(object.start, object.end);
         let gives_rules =
             PLUGINS.get(plugin as u8).is_some_and(|plugin| plugin.rule.is_some() && self.calls.may(plugin));
-        if PLUGINS.get(plugin as u8).is_some_and(|plugin| plugin.lock.is_some()) {
-            RUNTIMES.met(generation);
+        let is_runtime = |plugin: &Plugin| plugin.lock.is_some() || unowned::has_runtimes(plugin);
+        if PLUGINS.get(plugin as u8).is_some_and(is_runtime) && RUNTIMES.met(generation) && self.looked_for_runtimes {
+            // Frames before this one may be in code that it made, and were not shown to its plugin.
+            self.result |= RESULT_DESYNC;
+            self.met.unsettled = true;
         }
         let plugin = if plugin == 0 && marked { u32::from(EMBEDDER) } else { plugin };
         let table = tables::of(object, self.source(), self.client);

@@ -37,6 +37,15 @@ impl Live<'_> {
         }
     }
 
+    /// As [`Live::settle_facts`], of an object that the walk has not met: what is still to come is no loss.
+    pub(crate) fn settle_ahead(&mut self, object: &Object) {
+        if !object.claim.is_settled_for(self.source()) {
+            let (result, unsettled) = (self.result, self.met.unsettled);
+            self.settle_facts(object);
+            (self.result, self.met.unsettled) = (result, unsettled);
+        }
+    }
+
     /// Looks up who claims the object, if that was not found before and facts have been published since.
     pub(super) fn settle_facts(&mut self, object: &Object) {
         let Some((client, context)) = self.client else { return };

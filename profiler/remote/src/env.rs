@@ -10,7 +10,7 @@ use uunwind_core::call_site;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::window_identity;
 use uunwind_core::memory::Reader;
-use uunwind_core::plugin::{Description, Owner, Text, LOCK_UNKNOWN, OWNER_OBJECT, STEP_UNOWNED_ONLY};
+use uunwind_core::plugin::{Description, Owner, Text, LOCK_UNKNOWN, OWNER_OBJECT, STEP_UNOWNED_ONLY, UNOWNED_FACTS};
 use uunwind_core::registry::functions;
 use uunwind_core::registry::window::{Window, NO_DATA};
 use uunwind_core::rule::{Packed, RuleKind, BY_FRAME_POINTER};
@@ -138,14 +138,40 @@ impl Remote<'_> {
         // A signal's frame is recognised by its code, whatever window that lies in.
         let has_no_data = has_no_data && rule.kind() != RuleKind::Signal;
         let guessed = missing || has_no_data || rule.flags() & BY_FRAME_POINTER != 0;
-        self.unowned_after(0).filter(|_| guessed).map_or(Claimed::No, Claimed::By)
+        self.unowned_after(&Claim::NOTHING).filter(|_| guessed).map_or(Claimed::No, Claimed::By)
     }
 
-    fn unowned_after(&self, index: u8) -> Option<Claim> {
-        let (index, plugin) = self.plugins.unowned_after(index)?;
-        let (flags, scratch_bytes) = (plugin.flags, plugin.scratch_bytes);
-        let user = self.plugins.user(index);
-        Some(Claim { step: plugin.step, index, flags, scratch_bytes, user, ..Claim::NOTHING })
+    /// The next claim of a plugin that steps in unowned code: of the plugin that was asked last, for its next runtime.
+    fn unowned_after(&self, left: &Claim) -> Option<Claim> {
+        if left.generation != 0 {
+            let next = self.runtime_claim(left.index, left.generation);
+            if next.is_some() {
+                return next;
+            }
+        }
+        let mut after = left.index;
+        while let Some((index, plugin)) = self.plugins.unowned_after(after) {
+            if plugin.flags & UNOWNED_FACTS == 0 {
+                let (flags, scratch_bytes) = (plugin.flags, plugin.scratch_bytes);
+                let user = self.plugins.user(index);
+                return Some(Claim { step: plugin.step, index, flags, scratch_bytes, user, ..Claim::NOTHING });
+            }
+            let first = self.runtime_claim(index, 0);
+            if first.is_some() {
+                return first;
+            }
+            after = index;
+        }
+        None
+    }
+
+    /// The claim of a plugin's next runtime, as it is shown in unowned code.
+    fn runtime_claim(&self, plugin: u8, after: u64) -> Option<Claim> {
+        let runtimes = self.objects.objects.iter().enumerate().skip(after as usize);
+        let mut claims = runtimes.filter_map(|(index, object)| self.claim(object, index));
+        let claim = claims.find(|claim| claim.index == plugin)?;
+        let step = self.plugins.get(plugin)?.step;
+        Some(Claim { step, overlay: None, range: Span::EMPTY, ..claim })
     }
 }
 
@@ -250,8 +276,8 @@ impl Env for Remote<'_> {
     }
 
     fn next_claim(&mut self, left: &mut Claim) -> bool {
-        let next = Some(left.index).filter(|index| *index != 0 && left.range.is_empty());
-        let next = next.and_then(|index| self.unowned_after(index));
+        let next = Some(&*left).filter(|left| left.index != 0 && left.range.is_empty());
+        let next = next.and_then(|left| self.unowned_after(left));
         if let Some(next) = next {
             *left = next;
         }
