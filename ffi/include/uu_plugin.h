@@ -424,8 +424,7 @@ struct uu_plugin {
 #define UU_PLUGIN_LINE_IN_HANDLERS 32u
 /* flags, with UU_PLUGIN_UNOWNED: in code that no object and no window covers, step is asked once for each loaded object
  * of the plugin's, with its facts, bias and generation (range_start and range_end are 0), and not at all while there is
- * none. For a runtime whose memory says where the code is that it makes, which may grow: what a read of it tells is
- * newer than any list. */
+ * none. For a runtime whose memory says where the code is that it makes, which may grow. */
 #define UU_PLUGIN_UNOWNED_FACTS 64u
 
 /* The one function that a plugin exports: its table, or null when it cannot serve a host that speaks `host_abi`, the

@@ -25,7 +25,7 @@ use uunwind_preload::injected;
 use uunwind_ring::injected::Control;
 
 /// The plugins by their index.
-const PLUGINS: [(u32, Entry); 3] = [(1, python), (2, lua), (3, ruby)];
+const PLUGINS: [(u32, Entry); 4] = [(1, python), (2, lua), (3, ruby), (4, v8)];
 
 unsafe extern "C" fn python(host: u32) -> *const uunwind_core::plugin::Plugin {
     uunwind_python::uu_plugin(host)
@@ -37,6 +37,10 @@ unsafe extern "C" fn lua(host: u32) -> *const uunwind_core::plugin::Plugin {
 
 unsafe extern "C" fn ruby(host: u32) -> *const uunwind_core::plugin::Plugin {
     uunwind_ruby::uu_plugin(host)
+}
+
+unsafe extern "C" fn v8(host: u32) -> *const uunwind_core::plugin::Plugin {
+    uunwind_v8::uu_plugin(host)
 }
 
 /// Installs the handler. Arguments and results are in the control memory.

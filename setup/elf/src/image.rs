@@ -40,6 +40,8 @@ pub struct Segment {
     pub file_size: u64,
     /// Size in memory, in bytes (`p_memsz`).
     pub memory_size: u64,
+    /// What its address is a multiple of (`p_align`); 0 and 1: of any number.
+    pub alignment: u64,
 }
 
 /// What its bytes are read from.
@@ -250,6 +252,7 @@ fn segment(header: &SegmentHeader) -> Segment {
         address: header.p_vaddr(LittleEndian),
         file_size: header.p_filesz(LittleEndian),
         memory_size: header.p_memsz(LittleEndian),
+        alignment: header.p_align(LittleEndian),
     }
 }
 

@@ -119,9 +119,8 @@ fn runtimes<'a>(recording: &'a Recording, profile: &'a Profile) -> impl Iterator
     })
 }
 
-/// Whether a word of a command line is this option. V8 takes `_` for `-` within options
-/// ([flags.cc](https://github.com/v8/v8/blob/main/src/flags/flags.cc), `NormalizeChar`), and has variants of this one
-/// (`--perf-basic-prof-only-functions`) that name functions as well.
+/// Whether a word of a command line is this option. Node's engine takes `_` for `-` within options (`NormalizeChar` in
+/// its flags.cc), and has variants of this one (`--perf-basic-prof-only-functions`) that name functions as well.
 fn is_option(word: &[u8], option: &str) -> bool {
     let same = |(a, b): (&u8, u8)| *a == b || (*a == b'_' && b == b'-');
     !option.is_empty() && word.len() >= option.len() && word.iter().zip(option.bytes()).all(same)
