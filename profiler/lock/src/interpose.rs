@@ -2,7 +2,7 @@
 //! stand in front of the real ones.
 //!
 //! A wait is counted when it is over. A mutex or a reader-writer lock was waited for if its function that does not wait
-//! finds it taken; others do not say so, and what takes less than [`LEAST`] was no wait.
+//! finds it taken; others do not say so, and what takes less than `LEAST` was no wait.
 //!
 //! Each returns what the real function returns. `pthread_mutex_trylock` and its relatives answer as those that wait
 //! do, where there is nothing to wait for: the lock of an owner that has died, one that cannot be recovered, a count
