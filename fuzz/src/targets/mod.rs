@@ -41,6 +41,7 @@ mod stack_copy;
 mod symbolize_elf;
 mod table_cache;
 mod unwind_elf;
+mod v8_step;
 mod walk;
 mod window_tables;
 
@@ -91,6 +92,7 @@ targets! { $
     lua_state: "what a program registers as a Lua state", lua_state::run, 150_000;
     luajit_step: "the Lua plugin on LuaJIT, called by the walk, over memory that is damaged", luajit_step::run, 20_000;
     ruby_overlay: "the Ruby plugin, called by the walk, over damaged structures of CRuby", ruby_overlay::run, 30_000;
+    v8_step: "the V8 plugin, called by the walk, over damaged frames and objects of V8", v8_step::run, 20_000;
     compiled_names: "symbols and source of Cython, mypyc and Nuitka", compiled_names::run, 60_000;
     python_lines: "location tables of CPython", python_lines::run, 150_000;
     stack_copy: "copies of stacks, and their walks", stack_copy::run, 60_000;

@@ -1,0 +1,391 @@
+//! The V8 plugin, called by the walk, over the frames and objects of a running V8 with any damage.
+//!
+//! | bytes | |
+//! |---|---|
+//! | 1 | bits 0 and 1: the innermost frame is a builtin, an interpreted, a baseline or an optimised one; other bits: number of frames, less one |
+//! | rest | damage: 2 bytes offset in memory or in the facts (modulo their size), 1 byte length, the bytes |
+//!
+//! Memory is four pages: objects, code and tables, the source, the native stack. No object covers the code.
+
+use crate::input::Input;
+use std::mem::size_of;
+use std::sync::Mutex;
+use uunwind_built_in::v8::signal::facts::{Builtin, Facts, Plain, BYTECODES, FACTS_VERSION, INTERPRETER, OTHER, SAVED};
+use uunwind_core::cache::last_walk::LastWalk;
+use uunwind_core::cursor::Cursor;
+use uunwind_core::frame::{frames, Frame};
+use uunwind_core::memory::{Reader, Region};
+use uunwind_core::plugin::{Description, ABI, SCRATCH_BYTES, TABLE_LIMIT, TEXT_LIMIT};
+use uunwind_core::regs::{Regs, RBP, RSP};
+use uunwind_core::rule::{Packed, Rule};
+use uunwind_core::stop_reason::StopReason;
+use uunwind_core::walk::{walk, Claim, Claimed, Env, Look, Names, Replay, Setting, SCRATCH};
+
+const BASE: u64 = 0x10_0000;
+const BYTES: usize = 4 * 4096;
+/// Addresses in memory. The thread pointer is `BASE`.
+const ISOLATE: u64 = BASE + 0x40;
+const RANGE: u64 = BASE + 0x80;
+const MAPS: u64 = BASE + 0x100;
+const CONTEXT: u64 = BASE + 0x500;
+const FUNCTION: u64 = BASE + 0x540;
+const SHARED: u64 = BASE + 0x600;
+const SCOPE: u64 = BASE + 0x680;
+const SCRIPT: u64 = BASE + 0x700;
+const NAME: u64 = BASE + 0x780;
+const FILE: u64 = BASE + 0x7c0;
+const BASELINE: u64 = BASE + 0x800;
+const OPTIMISED: u64 = BASE + 0x880;
+const ARRAY: u64 = BASE + 0x900;
+const POSITIONS: u64 = BASE + 0x980;
+const OFFSETS: u64 = BASE + 0x9c0;
+const CODE_POSITIONS: u64 = BASE + 0xa00;
+const DATA: u64 = BASE + 0xa40;
+const LITERALS: u64 = BASE + 0xac0;
+const INLINING: u64 = BASE + 0xb00;
+const SOURCE: u64 = BASE + 0x2000;
+const NATIVE: u64 = BASE + 0x3000;
+/// Bytes of a frame, and where its frame pointer is.
+const FRAME: u64 = 0x80;
+const POINTER: u64 = 0x70;
+/// The code range: the builtins' copy, baseline code, optimised code.
+const CODE: u64 = 0x40_0000;
+const COPY: u64 = CODE + 0x8000;
+const BASELINE_CODE: u64 = CODE + 0x100;
+const OPTIMISED_CODE: u64 = CODE + 0x200;
+const BLOB: u32 = 0x200;
+/// Returns to here end the walk.
+const NATIVE_CODE: u64 = 0x80_0000;
+const INDEX: u8 = 1;
+const UNTOUCHED: u8 = 0xa5;
+/// Instance types, which are also the numbers of their maps.
+const TYPES: [(u64, u16); 10] =
+    [(0, 210), (1, 2066), (2, 262), (3, 261), (4, 167), (5, 40), (6, 245), (7, 191), (8, 190), (9, 175)];
+const fn map(number: u64) -> u64 {
+    (MAPS + 0x20 * number) | 1
+}
+
+/// The layout of V8 11.3, as the official Node 20 exports it.
+fn facts() -> Facts {
+    let mut sizes = [[1; BYTECODES]; 3];
+    sizes[0][7] = 3;
+    Facts {
+        size: size_of::<Facts>() as u32,
+        version: FACTS_VERSION,
+        v8: [11, 3, 244, 8],
+        blob: 0,
+        blob_size: BLOB,
+        builtins: 2,
+        isolate: 0x10,
+        isolate_code_range: 0x20,
+        range_region: 0x28,
+        range_copy: 0x38,
+        entry_saves: [56, 24, 32, 40, 48] as [u32; SAVED],
+        map_type: 12,
+        contexts: [205, 214],
+        functions: [2066, 2086],
+        type_shared: 262,
+        type_script: 167,
+        type_scope_info: 261,
+        type_bytecode: 191,
+        type_bytes: 190,
+        type_code: 245,
+        type_array: 175,
+        type_nonstring: 128,
+        frame_context: 8,
+        frame_function: 16,
+        frame_bytecode: 32,
+        frame_offset: 40,
+        function_shared: 24,
+        function_code: 48,
+        code_start: 0x28,
+        shared_name: 16,
+        shared_script: 32,
+        script_source: 8,
+        script_name: 16,
+        script_line_ends: 56,
+        script_line: 24,
+        script_id: 64,
+        scope_flags: 8,
+        scope_class_bit: 10,
+        scope_function_bit: 12,
+        scope_inferred_bit: 14,
+        scope_locals: 24,
+        scope_first: 32,
+        string_length: 12,
+        string_chars: 16,
+        string_first: 16,
+        string_data: 24,
+        string_offset: 24,
+        array_length: 8,
+        array_data: 16,
+        bytecode_positions: 32,
+        bytecode_first: 54,
+        code_flags: 0x30,
+        code_size: 0x38,
+        code_offsets: 24,
+        code_positions: 24,
+        code_deoptimization: 16,
+        deopt_literals: 2,
+        deopt_positions: 7,
+        kind_baseline: 11,
+        kind_optimised: 12,
+        bytecodes: 200,
+        bytecode_sizes: sizes,
+    }
+}
+
+const WHOLE: usize = size_of::<Facts>() + 2 * size_of::<Builtin>() + ROWS.len();
+/// Of both builtins: a return address above the stack pointer, and then a frame.
+const ROWS: [u8; 8] = [0, 1, 4, 0, 0, 1, 4, 0];
+
+/// The facts and what follows them, aligned as in the memfd.
+#[repr(align(16))]
+struct Aligned([u8; WHOLE]);
+#[repr(align(16))]
+struct Scratch([u8; SCRATCH]);
+
+static FACTS: Mutex<Aligned> = Mutex::new(Aligned([0; WHOLE]));
+
+struct Process {
+    claim: Claim,
+    names: Vec<(u64, u64)>,
+}
+
+impl Env for Process {
+    fn rule(&mut self, _: &Cursor, _: &mut Reader<'_>) -> Packed {
+        Rule::end().pack()
+    }
+
+    fn look(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
+        let is_native = cursor.lookup_pc() >= NATIVE_CODE - 1;
+        let claim = if is_native { Claimed::No } else { Claimed::By(self.claim) };
+        Look { claim, ..Look::at(self.rule(cursor, reader)) }
+    }
+}
+
+impl Names for Process {
+    fn find_name(&mut self, _: u8, code: u64, fingerprint: u64) -> u32 {
+        self.names.iter().position(|name| *name == (code, fingerprint)).map_or(0, |index| index as u32 + 1)
+    }
+
+    fn describe(&mut self, _: u8, description: &Description, reader: &mut Reader<'_>) -> u32 {
+        let texts =
+            [(&description.name, TEXT_LIMIT), (&description.file, TEXT_LIMIT), (&description.table, TABLE_LIMIT)];
+        for (text, limit) in texts.into_iter().filter(|(text, _)| !text.is_own()) {
+            reader.read(text.address, &mut vec![0; text.len.min(limit) as usize]);
+        }
+        self.names.push((description.code, description.fingerprint));
+        self.names.len() as u32
+    }
+}
+
+impl Replay for Process {}
+
+/// Memory, written to by address.
+struct World(Vec<u8>);
+
+impl World {
+    fn put(&mut self, address: u64, bytes: &[u8]) {
+        let place = usize::try_from(address.wrapping_sub(BASE)).ok();
+        let room = place.and_then(|at| self.0.get_mut(at..at.checked_add(bytes.len())?));
+        if let Some(room) = room {
+            room.copy_from_slice(bytes);
+        }
+    }
+
+    fn words(&mut self, address: u64, words: &[u64]) {
+        words.iter().enumerate().for_each(|(at, word)| self.put(address + 8 * at as u64, &word.to_le_bytes()));
+    }
+
+    fn text(&mut self, address: u64, text: &[u8]) {
+        self.words(address, &[map(5), (text.len() as u64) << 32]);
+        self.put(address + 16, text);
+    }
+
+    fn bytes(&mut self, address: u64, bytes: &[u8]) {
+        self.words(address, &[map(8), (bytes.len() as u64) << 32]);
+        self.put(address + 16, bytes);
+    }
+
+    fn new(kind: u64, count: u64) -> World {
+        let mut world = World(vec![0; BYTES]);
+        let tagged = |address: u64| address | 1;
+        let number = |value: u64| value << 32;
+        world.words(BASE + 0x10, &[ISOLATE]);
+        world.words(ISOLATE + 0x20, &[RANGE]);
+        world.words(RANGE + 0x28, &[CODE, 0x1_0000, COPY]);
+        for (number, kind) in TYPES {
+            world.put(MAPS + 0x20 * number + 12, &kind.to_le_bytes());
+        }
+        world.words(CONTEXT, &[map(0)]);
+        let code = if kind == 3 { OPTIMISED } else { BASELINE };
+        world.words(FUNCTION, &[map(1), 0, 0, tagged(SHARED), tagged(CONTEXT), 0, tagged(code)]);
+        world.words(SHARED, &[map(2), 0, tagged(SCOPE), 0, tagged(SCRIPT)]);
+        // A function with a name, and no local variables.
+        let flags = 3 << 12 | 2;
+        let scope = [map(3), number(flags), 0, 0, tagged(NAME), number(0), number(2), number(30)];
+        world.words(SCOPE, &scope);
+        let script = [map(4), tagged(SOURCE), tagged(FILE), 0, 0, 0, 0, 0, number(7)];
+        world.words(SCRIPT, &script);
+        world.text(NAME, b"f");
+        world.text(FILE, b"/p.js");
+        world.text(SOURCE, b"//\nfunction f() {\n g();\n h(); }\n");
+        world.words(ARRAY, &[map(7), number(8), 0, 0, tagged(POSITIONS)]);
+        world.put(ARRAY + 54, &[7, 0, 0, 9, 9, 9, 9, 9]);
+        // Offset 0 at character 2, offset 3 at 18.
+        world.bytes(POSITIONS, &[0, 12, 6, 64]);
+        world.bytes(OFFSETS, &[4, 8, 8, 8, 8, 8, 8]);
+        let code_of = |start: u64, kind: u64, data: u64, table: u64| {
+            [map(6), 0, tagged(data), tagged(table), 0, start, kind, 0x80]
+        };
+        world.words(BASELINE, &code_of(BASELINE_CODE, 11, ARRAY, OFFSETS));
+        world.words(OPTIMISED, &code_of(OPTIMISED_CODE, 13, DATA, CODE_POSITIONS));
+        // One position in the function itself, and one in what is inlined there: the function again.
+        let inlined = (1u64 << 31 | 19 << 1) << 1;
+        let mut table = vec![0, 12];
+        let mut distance = inlined - 12;
+        table.push(16);
+        while distance >= 0x80 {
+            table.push(distance as u8 | 0x80);
+            distance >>= 7;
+        }
+        table.push(distance as u8);
+        world.bytes(CODE_POSITIONS, &table);
+        world.words(DATA, &[map(9), number(8), 0, 0, tagged(LITERALS), 0, 0, 0, 0, tagged(INLINING)]);
+        world.words(LITERALS, &[map(9), number(1), tagged(SHARED)]);
+        world.words(INLINING, &[map(8), number(16), 3 << 1, 0]);
+        for frame in 0..count {
+            let pointer = NATIVE + frame * FRAME + POINTER;
+            let next = if frame + 1 < count { Self::code(kind) } else { NATIVE_CODE };
+            world.words(pointer, &[pointer + FRAME, next]);
+            world.words(pointer - 16, &[tagged(FUNCTION), tagged(CONTEXT)]);
+            world.words(pointer - 40, &[number(53 + 3), tagged(ARRAY)]);
+        }
+        world
+    }
+
+    /// Where a frame of this kind returns to, or was interrupted.
+    fn code(kind: u64) -> u64 {
+        match kind {
+            0 => COPY + 0x180,
+            1 => COPY + 0x80,
+            2 => BASELINE_CODE + 0x10,
+            _ => OPTIMISED_CODE + 0x20,
+        }
+    }
+}
+
+pub fn run(data: &[u8]) -> bool {
+    let mut input = Input::new(data);
+    let first = input.u8();
+    let (kind, count) = (u64::from(first & 3), u64::from(first >> 2 & 15) + 1);
+    let whole = World::new(kind, count);
+    let mut world = World::new(kind, count);
+    let builtins = [Builtin { start: 0, rows: INTERPRETER << 28 }, Builtin { start: 0x100, rows: OTHER << 28 | 4 }];
+    // A panic of an earlier input leaves only bytes in it.
+    let mut place = FACTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let facts = facts();
+    let parts = facts.as_bytes().iter().chain(builtins[0].as_bytes()).chain(builtins[1].as_bytes()).chain(&ROWS);
+    place.0.iter_mut().zip(parts).for_each(|(to, from)| *to = *from);
+    while !input.is_empty() {
+        // The offset is reduced, since damage that hits nothing tests nothing.
+        let at = usize::from(input.u16()) % (BYTES + WHOLE);
+        let len = usize::from(input.u8());
+        let bytes = input.bytes(len);
+        match at.checked_sub(BYTES) {
+            None => world.put(BASE + at as u64, bytes),
+            Some(at) => {
+                let room = place.0.get_mut(at..).unwrap_or_default();
+                let fits = room.len().min(bytes.len());
+                room[..fits].copy_from_slice(&bytes[..fits]);
+            }
+        }
+    }
+    // SAFETY: the entry of a plugin that is linked in, which returns a static table for this ABI.
+    let plugin = unsafe { uunwind_built_in::v8::signal::uu_plugin(ABI).as_ref() }.expect("a table for this ABI");
+    // In the object itself: the blob's file address is 0, so only the copy is V8's.
+    let (bias, generation) = (0x7000_0000, 1);
+    let claim = Claim {
+        step: plugin.step,
+        index: INDEX,
+        facts: place.0.as_ptr(),
+        facts_len: WHOLE,
+        bias,
+        generation,
+        ..Claim::NOTHING
+    };
+    let (mut names, mut last_walk, none) = (Vec::new(), Box::new(LastWalk::new()), std::ptr::null_mut());
+    let pc = World::code(kind);
+    let emitted = emit(&world, claim, pc, &mut names, none);
+    // A thread's walks may each replay parts of the previous one; each must emit what it would emit alone.
+    for memory in [&whole, &world, &whole] {
+        let alone = emit(memory, claim, pc, &mut names.clone(), none);
+        let with_trail = emit(memory, claim, pc, &mut names, &raw mut *last_walk);
+        assert_eq!(alone, with_trail, "alone, and after another walk");
+    }
+    let ((stop, _, desync), words) = emitted;
+    let shown = frames(&words).filter(|frame| matches!(frame, Frame::Semantic { .. })).count() as u64;
+    // Of optimised code, what was interrupted shows no inlined function.
+    let expected = [0, count, count, 2 * count - 1][kind as usize];
+    stop == StopReason::Complete && desync == 0 && shown == expected
+}
+
+/// One walk. Returns how it ended, the numbers of its frames and of the doubtful ones; and its words.
+fn emit(
+    world: &World,
+    claim: Claim,
+    pc: u64,
+    names: &mut Vec<(u64, u64)>,
+    last_walk: *mut LastWalk,
+) -> ((StopReason, u32, u32), Vec<u64>) {
+    let code = vec![0x90; 0x1_0000];
+    let regions = [Region { address: BASE, bytes: &world.0 }, Region { address: CODE, bytes: &code }];
+    let mut reader = Reader::recorded(&regions);
+    let mut process = Process { claim, names: std::mem::take(names) };
+    let mut scratch = Box::new(Scratch([UNTOUCHED; SCRATCH]));
+    let (scratch_at, progress) = (scratch.0.as_mut_ptr(), std::ptr::null_mut());
+    let setting = Setting {
+        thread_pointer: BASE,
+        tsd_offset: 0,
+        ucontext: std::ptr::null(),
+        scratch: scratch_at,
+        exchange: std::ptr::null_mut(),
+        progress,
+        last_walk,
+        keep_outermost: false,
+        by_frame_pointer: false,
+    };
+    let mut words = vec![0; 512];
+    let mut registers = [0; 16];
+    (registers[usize::from(RSP)], registers[usize::from(RBP)]) = (NATIVE, NATIVE + POINTER);
+    let cursor = Cursor { regs: Regs::full(pc, registers), exact: true };
+    // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk; the last_walk, if any, is the caller's
+    // own.
+    let outcome = unsafe { walk(cursor, &mut process, &mut reader, &mut words, &setting) };
+    let mut parts = scratch.0.chunks(SCRATCH_BYTES).enumerate().filter(|(part, _)| *part != usize::from(INDEX));
+    let untouched = parts.all(|(_, bytes)| bytes == [UNTOUCHED; SCRATCH_BYTES]);
+    assert!(untouched, "scratch memory of another plugin was written");
+    *names = process.names;
+    words.truncate(outcome.words);
+    ((outcome.stop, outcome.frames, outcome.desync), words)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn undamaged_every_function_is_emitted() {
+        for kind in 0..64 {
+            assert!(super::run(&[kind]), "{kind}");
+        }
+    }
+
+    #[test]
+    fn damage_is_doubt_or_another_stack() {
+        // A context's map, a function's map, a frame's function, the thread's isolate.
+        for at in [0x500u16, 0x540, 0x3060, 0x10] {
+            let [low, high] = at.to_le_bytes();
+            assert!(!super::run(&[1 | 2 << 2, low, high, 2, 0x55, 0x77]), "{at:#x}");
+        }
+    }
+}
