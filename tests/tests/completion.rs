@@ -84,7 +84,7 @@ fn fish_completes_commands_options_values_and_arguments() {
     std::fs::write(scratch.join("x.uu"), "").expect("scratch");
     let offered = |line: &str| offered_by_fish(&script, &scratch, line);
     assert_eq!(offered("uu rec"), ["record"]);
-    assert_eq!(offered("uu record --mode "), ["alloc", "cpu", "wall"]);
+    assert_eq!(offered("uu record --mode "), ["alloc", "cpu", "lock", "wall"]);
     assert_eq!(offered("uu report -f sp"), ["speedscope"]);
     assert_eq!(offered("uu report x"), ["x.uu"]);
     assert_eq!(offered("uu completions "), ["bash", "fish", "zsh"]);
