@@ -92,6 +92,12 @@ fn good_share(samples: &[Sample]) -> f64 {
 /// A face whose calls fail: for this reason, and at most three times.
 #[track_caller]
 fn fails(face: &str, reason: StopReason) {
+    fails_for(face, &[reason]);
+}
+
+/// The same, where more than one limit may end it: the last time, it was one of these.
+#[track_caller]
+fn fails_for(face: &str, reasons: &[StopReason]) {
     let Recorded { samples, said } = record(face);
     let line = said.lines().find(|l| l.contains("plugin \"bad\" failed")).unwrap_or_else(|| panic!("{face}: {said}"));
     println!("{face}: {} samples; {line}", samples.len());
@@ -102,11 +108,17 @@ fn fails(face: &str, reason: StopReason) {
     // Two threads may both be inside a call when the last allowed failure is counted.
     assert!((least..=FAILURE_LIMIT + 1).contains(&times), "{face}: {line}");
     assert_eq!(line.contains("switched off"), times >= FAILURE_LIMIT, "{face}: {line}");
-    assert!(line.contains(&format!("last: {}", reason.text())), "{face}: {line}");
+    assert!(reasons.iter().any(|reason| line.contains(&format!("last: {}", reason.text()))), "{face}: {line}");
     let taken_back = samples.iter().all(|s| emitted(s, "bad frame") == 0);
     assert!(taken_back || face.starts_with("rule"), "{face}: what it emitted is taken back");
     assert!(good_share(&samples) >= WHOLE, "{face}: good frames in {:.3}", good_share(&samples));
     assert!(!said.contains("\"good\" failed"), "{face}: {said}");
+}
+
+/// Their number is limited, and so is the CPU time of a call: a slow machine comes to the second limit first.
+#[test]
+fn frames_without_end() {
+    fails_for("endless", &[StopReason::PluginNonsense, StopReason::Watchdog]);
 }
 
 macro_rules! faces {
@@ -133,7 +145,6 @@ faces! {
     a_stack_overflow_in_a_function_of_the_host "recursion-in-host" Fault;
     an_endless_loop "loop" Watchdog;
     a_nonsense_answer "nonsense" PluginNonsense;
-    frames_without_end "endless" PluginNonsense;
     a_step_backwards "backwards" PluginNonsense;
     a_step_to_where_it_stands "stands-still" PluginNonsense;
     a_fault_in_a_rule "rule-fault" Fault;
