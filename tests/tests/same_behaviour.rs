@@ -200,6 +200,13 @@ fn programs_that_ask_to_be_traced_run_on() {
         skips::skipped("programs that ask to be traced", "--mode wall does not detach from them (docs/limits.md)");
         return;
     }
+    if std::env::var("UU_MODE").is_ok_and(|mode| mode == "lock") {
+        skips::skipped(
+            "programs that ask to be traced",
+            "they wait for no lock, so that --mode lock has no ticks and no samples",
+        );
+        return;
+    }
     let program = native("traceme", "native/traceme.c");
     for who in ["main", "child"] {
         let program = [program.as_os_str(), OsStr::new(who)];
