@@ -9,6 +9,7 @@
 //! Memory is two pages: a state with a C function, a chunk and a function that it called, and the native stack.
 //! Additional functions have their part of the state in a third page.
 
+use super::language::{self, Walked, INDEX};
 use crate::input::Input;
 use std::mem::size_of;
 use std::sync::Mutex;
@@ -20,12 +21,11 @@ use uunwind_core::cache::last_walk::LastWalk;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Reader, Region};
-use uunwind_core::plugin::{Description, ABI, SCRATCH_BYTES, TEXT_LIMIT};
+use uunwind_core::plugin::{Description, ABI, TEXT_LIMIT};
 use uunwind_core::regs::{Regs, RSP};
 use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::span::Span;
-use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{walk, Claim, Claimed, Env, Look, Names, Replay, Setting, SCRATCH};
+use uunwind_core::walk::{Claim, Claimed, Env, Look, Names, Replay};
 
 const BASE: u64 = 0x10_0000;
 const BYTES: usize = 2 * 4096;
@@ -69,21 +69,17 @@ const FRAME: i32 = 160;
 /// DWARF numbers of the registers that hold L and ci.
 const L: u8 = 3;
 const CI: u8 = 12;
-const INDEX: u8 = 1;
-const UNTOUCHED: u8 = 0xa5;
 
 /// The facts, aligned as in the memfd.
 #[repr(align(16))]
 struct Aligned([u8; size_of::<Facts>()]);
-#[repr(align(16))]
-struct Scratch([u8; SCRATCH]);
 
 static FACTS: Mutex<Aligned> = Mutex::new(Aligned([0; size_of::<Facts>()]));
 
 struct Process {
     claim: Claim,
     frames: u8,
-    names: Vec<(u64, u64)>,
+    names: language::Names,
 }
 
 impl Env for Process {
@@ -108,15 +104,14 @@ impl Env for Process {
 
 impl Names for Process {
     fn find_name(&mut self, _: u8, code: u64, fingerprint: u64) -> u32 {
-        self.names.iter().position(|name| *name == (code, fingerprint)).map_or(0, |index| index as u32 + 1)
+        language::find_name(&self.names, code, fingerprint)
     }
 
     fn describe(&mut self, _: u8, description: &Description, reader: &mut Reader<'_>) -> u32 {
         for text in [&description.name, &description.file] {
             reader.read(text.address, &mut vec![0; text.len.min(TEXT_LIMIT) as usize]);
         }
-        self.names.push((description.code, description.fingerprint));
-        self.names.len() as u32
+        language::add_name(&mut self.names, description.code, description.fingerprint)
     }
 }
 
@@ -253,40 +248,19 @@ fn emit(
     claim: Claim,
     (kind, pc): (u8, u64),
     functions: &Functions,
-    names: &mut Vec<(u64, u64)>,
+    names: &mut language::Names,
     last_walk: *mut LastWalk,
-) -> ((StopReason, u32, u32), Vec<u64>) {
+) -> Walked {
     let regions = [Region { address: BASE, bytes: &world.0 }];
     let mut reader = Reader::recorded(&regions);
     let mut process = Process { claim, frames: (kind >> 1 & 7) + 1, names: std::mem::take(names) };
-    let mut scratch = Box::new(Scratch([UNTOUCHED; SCRATCH]));
-    let (scratch_at, progress) = (scratch.0.as_mut_ptr(), std::ptr::null_mut());
-    let exchange = std::ptr::null_mut();
-    let setting = Setting {
-        thread_pointer: 0,
-        tsd_offset: 0,
-        ucontext: std::ptr::null(),
-        scratch: scratch_at,
-        exchange,
-        progress,
-        last_walk,
-        keep_outermost: false,
-        by_frame_pointer: false,
-    };
-    let mut words = vec![0; 512];
     let mut registers = [0; 16];
     (registers[usize::from(RSP)], registers[usize::from(L)]) = (NATIVE, STATE);
     registers[usize::from(CI)] = functions.infos + (functions.count - 1) * 80;
     let cursor = Cursor { regs: Regs::full(TEXT + pc, registers), exact: kind & 1 != 0 };
-    // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk; the last_walk, if any, is the caller's
-    // own.
-    let outcome = unsafe { walk(cursor, &mut process, &mut reader, &mut words, &setting) };
-    let mut parts = scratch.0.chunks(SCRATCH_BYTES).enumerate().filter(|(part, _)| *part != usize::from(INDEX));
-    let untouched = parts.all(|(_, bytes)| bytes == [UNTOUCHED; SCRATCH_BYTES]);
-    assert!(untouched, "scratch memory of another plugin was written");
+    let walked = language::walk_once(cursor, &mut process, &mut reader, 0, last_walk, 512);
     *names = process.names;
-    words.truncate(outcome.words);
-    ((outcome.stop, outcome.frames, outcome.desync), words)
+    walked
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 //! The walk begins in the VM's body, a leaf function of it, a side exit, its entry, a trace, an exit stub; and again in
 //! the body and the trace.
 
+use super::language::{self, Walked, INDEX};
 use crate::input::Input;
 use std::ptr::from_ref;
 use uunwind_built_in::lua::signal::facts::{FactsHead, FAMILY_LUAJIT};
@@ -18,11 +19,10 @@ use uunwind_core::cache::last_walk::LastWalk;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Reader, Region};
-use uunwind_core::plugin::{Description, Owner, ABI, OWNER_OBJECT, SCRATCH_BYTES};
+use uunwind_core::plugin::{Description, Owner, ABI, OWNER_OBJECT};
 use uunwind_core::regs::{Regs, RBX, RSP};
 use uunwind_core::rule::{Packed, Rule};
-use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{walk, Claim, Claimed, Env, Look, Names, Replay, Setting, SCRATCH};
+use uunwind_core::walk::{Claim, Claimed, Env, Look, Names, Replay};
 
 /// The memory, and addresses in it.
 const BASE: u64 = 0x10_0000;
@@ -44,8 +44,6 @@ const CFRAME: u64 = BASE + 0x6800;
 /// Address of the VM's code, which is not read.
 const VM: u64 = 0x40_0000;
 const VM_END: u64 = VM + 0x4000;
-const INDEX: u8 = 1;
-const UNTOUCHED: u8 = 0xa5;
 
 static FACTS: Facts = Facts {
     head: FactsHead::of::<Facts>(FAMILY_LUAJIT),
@@ -71,11 +69,8 @@ static FACTS: Facts = Facts {
     lead: 0,
 };
 
-#[repr(align(16))]
-struct Scratch([u8; SCRATCH]);
-
 struct Process {
-    names: Vec<(u64, u64)>,
+    names: language::Names,
 }
 
 impl Process {
@@ -124,12 +119,11 @@ impl Env for Process {
 
 impl Names for Process {
     fn find_name(&mut self, _: u8, code: u64, fingerprint: u64) -> u32 {
-        self.names.iter().position(|name| *name == (code, fingerprint)).map_or(0, |index| index as u32 + 1)
+        language::find_name(&self.names, code, fingerprint)
     }
 
     fn describe(&mut self, _: u8, description: &Description, _: &mut Reader<'_>) -> u32 {
-        self.names.push((description.code, description.fingerprint));
-        self.names.len() as u32
+        language::add_name(&mut self.names, description.code, description.fingerprint)
     }
 }
 
@@ -181,9 +175,9 @@ fn emit(
     mode: u8,
     mut registers: [u64; 16],
     exact: bool,
-    names: &mut Vec<(u64, u64)>,
+    names: &mut language::Names,
     last_walk: *mut LastWalk,
-) -> ((StopReason, u32, u32), Vec<u64>) {
+) -> Walked {
     let (pc, sp) = match mode % 8 {
         0 => (VM + 0x1000, CFRAME),
         1 => (VM + 0x3500, CFRAME - 8),
@@ -198,30 +192,10 @@ fn emit(
     let regions = [Region { address: BASE, bytes: memory }];
     let mut reader = Reader::recorded(&regions);
     let mut process = Process { names: std::mem::take(names) };
-    let mut scratch = Box::new(Scratch([UNTOUCHED; SCRATCH]));
-    let (scratch_at, progress) = (scratch.0.as_mut_ptr(), std::ptr::null_mut());
-    let exchange = std::ptr::null_mut();
-    let setting = Setting {
-        thread_pointer: 0,
-        tsd_offset: 0,
-        ucontext: std::ptr::null(),
-        scratch: scratch_at,
-        exchange,
-        progress,
-        last_walk,
-        keep_outermost: false,
-        by_frame_pointer: false,
-    };
-    let mut words = vec![0; 4096];
     let cursor = Cursor { regs: Regs::full(pc, registers), exact };
-    // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk; the last_walk, if any, is the caller's
-    // alone.
-    let outcome = unsafe { walk(cursor, &mut process, &mut reader, &mut words, &setting) };
-    let mut parts = scratch.0.chunks(SCRATCH_BYTES).enumerate().filter(|(part, _)| *part != usize::from(INDEX));
-    assert!(parts.all(|(_, bytes)| bytes == [UNTOUCHED; SCRATCH_BYTES]), "another plugin's scratch memory was written");
+    let walked = language::walk_once(cursor, &mut process, &mut reader, 0, last_walk, 4096);
     *names = process.names;
-    words.truncate(outcome.words);
-    ((outcome.stop, outcome.frames, outcome.desync), words)
+    walked
 }
 
 /// A LuaJIT with one thread, on whose stack a function has called itself at least three times, up to the activation

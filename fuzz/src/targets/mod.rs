@@ -14,6 +14,7 @@ mod from_code;
 mod gdb_list;
 mod jit_names;
 mod kept_objects;
+mod language;
 mod lookup;
 mod lua_overlay;
 mod lua_state;

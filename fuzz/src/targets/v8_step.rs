@@ -7,6 +7,7 @@
 //!
 //! Memory is four pages: objects, code and tables, the source, the native stack. No object covers the code.
 
+use super::language::{self, Walked, INDEX};
 use crate::input::Input;
 use std::mem::size_of;
 use std::sync::Mutex;
@@ -15,11 +16,11 @@ use uunwind_core::cache::last_walk::LastWalk;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Reader, Region};
-use uunwind_core::plugin::{Description, ABI, SCRATCH_BYTES, TABLE_LIMIT, TEXT_LIMIT};
+use uunwind_core::plugin::{Description, ABI, TABLE_LIMIT, TEXT_LIMIT};
 use uunwind_core::regs::{Regs, RBP, RSP};
 use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{walk, Claim, Claimed, Env, Look, Names, Replay, Setting, SCRATCH};
+use uunwind_core::walk::{Claim, Claimed, Env, Look, Names, Replay};
 
 const BASE: u64 = 0x10_0000;
 const BYTES: usize = 4 * 4096;
@@ -56,8 +57,6 @@ const OPTIMISED_CODE: u64 = CODE + 0x200;
 const BLOB: u32 = 0x200;
 /// Returns to here end the walk.
 const NATIVE_CODE: u64 = 0x80_0000;
-const INDEX: u8 = 1;
-const UNTOUCHED: u8 = 0xa5;
 /// Instance types, which are also the numbers of their maps.
 const TYPES: [(u64, u16); 10] =
     [(0, 210), (1, 2066), (2, 262), (3, 261), (4, 167), (5, 40), (6, 245), (7, 191), (8, 190), (9, 175)];
@@ -142,14 +141,12 @@ const ROWS: [u8; 8] = [0, 1, 4, 0, 0, 1, 4, 0];
 /// The facts and what follows them, aligned as in the memfd.
 #[repr(align(16))]
 struct Aligned([u8; WHOLE]);
-#[repr(align(16))]
-struct Scratch([u8; SCRATCH]);
 
 static FACTS: Mutex<Aligned> = Mutex::new(Aligned([0; WHOLE]));
 
 struct Process {
     claim: Claim,
-    names: Vec<(u64, u64)>,
+    names: language::Names,
 }
 
 impl Env for Process {
@@ -166,7 +163,7 @@ impl Env for Process {
 
 impl Names for Process {
     fn find_name(&mut self, _: u8, code: u64, fingerprint: u64) -> u32 {
-        self.names.iter().position(|name| *name == (code, fingerprint)).map_or(0, |index| index as u32 + 1)
+        language::find_name(&self.names, code, fingerprint)
     }
 
     fn describe(&mut self, _: u8, description: &Description, reader: &mut Reader<'_>) -> u32 {
@@ -175,8 +172,7 @@ impl Names for Process {
         for (text, limit) in texts.into_iter().filter(|(text, _)| !text.is_own()) {
             reader.read(text.address, &mut vec![0; text.len.min(limit) as usize]);
         }
-        self.names.push((description.code, description.fingerprint));
-        self.names.len() as u32
+        language::add_name(&mut self.names, description.code, description.fingerprint)
     }
 }
 
@@ -332,43 +328,17 @@ pub fn run(data: &[u8]) -> bool {
 }
 
 /// One walk. Returns how it ended, the numbers of its frames and of the doubtful ones; and its words.
-fn emit(
-    world: &World,
-    claim: Claim,
-    pc: u64,
-    names: &mut Vec<(u64, u64)>,
-    last_walk: *mut LastWalk,
-) -> ((StopReason, u32, u32), Vec<u64>) {
+fn emit(world: &World, claim: Claim, pc: u64, names: &mut language::Names, last_walk: *mut LastWalk) -> Walked {
     let code = vec![0x90; 0x1_0000];
     let regions = [Region { address: BASE, bytes: &world.0 }, Region { address: CODE, bytes: &code }];
     let mut reader = Reader::recorded(&regions);
     let mut process = Process { claim, names: std::mem::take(names) };
-    let mut scratch = Box::new(Scratch([UNTOUCHED; SCRATCH]));
-    let (scratch_at, progress) = (scratch.0.as_mut_ptr(), std::ptr::null_mut());
-    let setting = Setting {
-        thread_pointer: BASE,
-        tsd_offset: 0,
-        ucontext: std::ptr::null(),
-        scratch: scratch_at,
-        exchange: std::ptr::null_mut(),
-        progress,
-        last_walk,
-        keep_outermost: false,
-        by_frame_pointer: false,
-    };
-    let mut words = vec![0; 512];
     let mut registers = [0; 16];
     (registers[usize::from(RSP)], registers[usize::from(RBP)]) = (NATIVE, NATIVE + POINTER);
     let cursor = Cursor { regs: Regs::full(pc, registers), exact: true };
-    // SAFETY: the scratch memory has SCRATCH bytes; the facts outlive the walk; the last_walk, if any, is the caller's
-    // own.
-    let outcome = unsafe { walk(cursor, &mut process, &mut reader, &mut words, &setting) };
-    let mut parts = scratch.0.chunks(SCRATCH_BYTES).enumerate().filter(|(part, _)| *part != usize::from(INDEX));
-    let untouched = parts.all(|(_, bytes)| bytes == [UNTOUCHED; SCRATCH_BYTES]);
-    assert!(untouched, "scratch memory of another plugin was written");
+    let walked = language::walk_once(cursor, &mut process, &mut reader, BASE, last_walk, 512);
     *names = process.names;
-    words.truncate(outcome.words);
-    ((outcome.stop, outcome.frames, outcome.desync), words)
+    walked
 }
 
 #[cfg(test)]
