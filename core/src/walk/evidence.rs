@@ -82,15 +82,16 @@ pub(super) fn is_base(pc: u64, cursor: &Cursor, reader: &mut Reader<'_>) -> bool
         return true;
     }
     let was = reader.pause(true);
-    let words = (0..WORDS).map_while(|at| reader.word(cursor.regs.sp().wrapping_add(at * 8)));
-    let (mut above, mut count) = ([0; WORDS as usize], 0);
-    for word in words {
-        above.get_mut(count).into_iter().for_each(|place| *place = word);
-        count += 1;
+    let mut is_base = false;
+    for at in 0..WORDS {
+        let Some(word) = reader.word(cursor.regs.sp().wrapping_add(at * 8)) else { break };
+        if call_site::precedes(word, reader) {
+            is_base = call_site::begins_stack(word, reader);
+            break;
+        }
     }
     reader.pause(was);
-    let caller = above.iter().take(count).find(|word| call_site::precedes(**word, reader));
-    caller.is_some_and(|caller| call_site::begins_stack(*caller, reader))
+    is_base
 }
 
 /// The alternate signal stack that a signal's frame lies on: its start and size. It is the thread's as long as the
