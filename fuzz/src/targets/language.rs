@@ -31,8 +31,8 @@ pub fn add_name(names: &mut Names, code: u64, fingerprint: u64) -> u32 {
 /// How a walk ended, the numbers of its frames and of the doubtful ones; and its words.
 pub type Walked = ((StopReason, u32, u32), Vec<u64>);
 
-/// One walk from a leaf, of at most `room` words. `last_walk`: null, or the caller's alone. The facts of the plugin must
-/// outlive it.
+/// One walk from a leaf, of at most `room` words. `last_walk`: null, or the caller's alone. The facts of the plugin
+/// must outlive it.
 pub fn walk_once(
     leaf: Cursor,
     env: &mut impl Env,
