@@ -109,20 +109,25 @@ injected_object() {
     run cargo rustc --locked --profile dso -p "$package" --lib --crate-type cdylib -- "${link[@]}"
 }
 
-# Builds a static library of a signal object: static_library PACKAGE FILE
+# Builds a static library of a signal object: static_library PACKAGE FILE [--target TRIPLE]
 #
 # It has the one object that link-time optimization made of the package and of what it needs, with uu.h's symbols only.
 # What the compiler calls besides (__udivti3) is in libgcc, which every program is linked with.
 static_library() {
-    local package=$1 file=$2 crate member folder
+    local package=$1 file=$2 crate member folder built=$target/dso objcopy=objcopy
+    shift 2
+    if [ $# -gt 0 ]; then
+        built=$target/$2/dso
+        objcopy=${2/-unknown/}-objcopy
+    fi
     crate=${package//-/_}
-    run cargo rustc --locked --profile dso -p "$package" --lib --crate-type staticlib --features static
+    run cargo rustc --locked --profile dso -p "$package" --lib --crate-type staticlib --features static "$@"
     # All of ar's output is read: a reader that stops early would end it by SIGPIPE.
-    member=$(ar t "$target/dso/lib$crate.a" | grep "^$crate-.*\.o$")
+    member=$(ar t "$built/lib$crate.a" | grep "^$crate-.*\.o$")
     member=${member%%$'\n'*}
     folder=$(mktemp -d)
-    ar p "$target/dso/lib$crate.a" "$member" >"$folder/whole.o"
-    objcopy -w --strip-debug --localize-symbol='uu_protected_*' "$folder/whole.o" "$folder/libuunwind.o"
+    ar p "$built/lib$crate.a" "$member" >"$folder/whole.o"
+    "$objcopy" -w --strip-debug --localize-symbol='uu_protected_*' "$folder/whole.o" "$folder/libuunwind.o"
     rm -f "$file"
     ar rcsD "$file" "$folder/libuunwind.o"
     rm -r "$folder"

@@ -16,7 +16,7 @@ use uunwind_loader::ENV_PLUGINS;
 use uunwind_recording::{signal_name, Lock, Sample};
 use uunwind_remote::doing::{doing as doing_by, Doing};
 use uunwind_remote::holders::{self, Held, WaitsFor, What};
-use uunwind_remote::registers::Registers;
+use uunwind_remote::registers::{named, Registers};
 use uunwind_remote::{children, dump, Dump, Plugins, ThreadState};
 use uunwind_report::formats::printable;
 use uunwind_report::hide::NativeFrames;
@@ -417,35 +417,9 @@ fn as_json(pid: u32, dump: &Dump, native_frames: NativeFrames) -> String {
     format!("{process}\n")
 }
 
-/// The general registers and the two segment bases, by their names in gdb.
-fn named(r: &Registers) -> [(&'static str, u64); 20] {
-    [
-        ("rip", r.rip),
-        ("rsp", r.rsp),
-        ("rbp", r.rbp),
-        ("rax", r.rax),
-        ("rbx", r.rbx),
-        ("rcx", r.rcx),
-        ("rdx", r.rdx),
-        ("rsi", r.rsi),
-        ("rdi", r.rdi),
-        ("r8", r.r8),
-        ("r9", r.r9),
-        ("r10", r.r10),
-        ("r11", r.r11),
-        ("r12", r.r12),
-        ("r13", r.r13),
-        ("r14", r.r14),
-        ("r15", r.r15),
-        ("eflags", r.eflags),
-        ("fs_base", r.fs_base),
-        ("gs_base", r.gs_base),
-    ]
-}
-
 /// Values above 2^53 would be rounded by many readers of JSON: as hexadecimal text.
 fn registers_as_json(registers: &Registers) -> Value {
-    named(registers).into_iter().map(|(name, value)| (name.to_owned(), Value::from(format!("{value:#x}")))).collect()
+    named(registers).into_iter().map(|(name, value)| (name, Value::from(format!("{value:#x}")))).collect()
 }
 
 fn frame_as_json(line: &Line, dump: &Dump) -> Value {

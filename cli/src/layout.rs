@@ -38,6 +38,18 @@ pub fn check_proc() -> Result<(), Failure> {
     )))
 }
 
+/// Checks that the kernel's pages have the size for which the layouts of shared memory are made.
+pub fn check_pages() -> Result<(), Failure> {
+    const PAGE: usize = 4096;
+    match rustix::param::page_size() {
+        PAGE => Ok(()),
+        other => Err(Failure::new(format!(
+            "this kernel has pages of {other} bytes, and uu records with pages of {PAGE} bytes only so far. Boot a kernel \
+             that has those"
+        ))),
+    }
+}
+
 /// Finds the objects next to this command: `bin/uu` and `lib/` have the same parent. Where systems have libraries of 64
 /// bits apart, `lib/` is `lib64/`.
 pub fn find() -> Result<Layout, Failure> {

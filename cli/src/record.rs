@@ -4,6 +4,9 @@ mod arguments;
 pub mod attach;
 mod empty;
 mod finish;
+#[cfg_attr(target_arch = "x86_64", path = "record/inside/x86_64.rs")]
+#[cfg_attr(not(target_arch = "x86_64"), path = "record/inside/none.rs")]
+mod inside;
 mod push;
 
 use crate::exit::{Failure, FAILED, NOT_EXECUTABLE, NOT_FOUND};
@@ -37,6 +40,7 @@ const OWN_MALLOC: &str = "defines malloc itself";
 pub fn run(options: &Options) -> Result<u8, Failure> {
     let arguments = Arguments::of(options)?;
     layout::check_proc()?;
+    layout::check_pages()?;
     let places = Places::choose(&arguments)?;
     if let Some(pid) = arguments.pid {
         return attach::run(pid, &arguments, places);

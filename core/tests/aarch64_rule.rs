@@ -84,6 +84,8 @@ fn packed_rules_do_what_rules_say() {
         });
         let expected = by_hand(&rule, &regs, &stack);
         assert_eq!(found, expected, "{rule:?}");
+        let unpacked = packed.unpack().expect("a rule");
+        assert_eq!((by_hand(&unpacked, &regs, &stack), unpacked.pack()), (expected, packed), "{rule:?}");
         assert!(!cursor.exact || found.is_err());
         assert_eq!(
             cursor.regs.known() & !CALLEE_SAVED_MASK,
@@ -127,6 +129,7 @@ fn a_failed_rule_tells_its_reason() {
     let cursor = Cursor { regs: Regs::new(1, STACK, STACK), exact: true };
     let packed = Packed::failed(StopReason::NoRule);
     assert_eq!(packed.cfa(&cursor, &mut reader), Err(StopReason::NoRule));
+    assert_eq!(packed.unpack(), Err(StopReason::NoRule));
     assert_eq!(Rule::end().pack().cfa(&cursor, &mut reader), Err(StopReason::Complete));
     assert_eq!(Packed::from_result(Err(StopReason::NoOwner)).cfa(&cursor, &mut reader), Err(StopReason::NoOwner));
 }

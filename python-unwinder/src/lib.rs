@@ -24,6 +24,7 @@
 //! cframe        activations of 3.11 and 3.12: boundary = _PyCFrame
 //! frame_object  activations of 3.8 to 3.10, without a boundary: one a Python function, whose frame is in a register
 //! lock          the GIL: does the thread hold it, or wait for it?
+//! cpu           what differs between CPUs: the thread's id, registers of arguments
 //! awaiting      the coroutines that await the asyncio task that runs, which are on no stack
 //! other_states  the thread's states in other interpreters, whose activations may lie on the same stack
 //! lines         line tables of all versions
@@ -42,6 +43,9 @@ pub mod awaiting;
 mod cframe;
 mod chain;
 mod code;
+#[cfg_attr(target_arch = "x86_64", path = "cpu/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "cpu/aarch64.rs")]
+mod cpu;
 mod cursor;
 mod draft;
 mod emission;

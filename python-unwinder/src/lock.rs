@@ -8,6 +8,7 @@
 //! Where the code of `take_gil` was not found, a thread that may be in it outside of futex(2), where it spends some
 //! microseconds every few milliseconds, is unknown.
 
+use crate::cpu::ARGUMENTS;
 use crate::facts::{Facts, STATE_KEY};
 use crate::thread_state;
 use uunwind_core::plugin::guest::Guest;
@@ -70,10 +71,6 @@ const RUN: usize = 4;
 /// Number of words of the stack that are searched for an address inside the GIL. A thread in `take_gil`, or in what
 /// that calls, has one there or in a register.
 const STACK_WORDS: u64 = 96;
-
-/// DWARF numbers of the first two arguments of a system call.
-const RSI: u8 = 4;
-const RDI: u8 = 5;
 
 /// [`uunwind_core::plugin::Plugin::lock`] of this plugin.
 pub fn state(guest: &Guest<'_>) -> u32 {
@@ -144,7 +141,7 @@ fn waits(guest: &Guest<'_>, facts: &Facts, tstate: u64, gil: u64) -> Option<u32>
     }
     let is_inside = |word: u64| word.wrapping_sub(gil) < size(lock);
     if in_call {
-        let elsewhere = guest.register(RDI).is_some_and(|address| !is_inside(address));
+        let elsewhere = guest.register(ARGUMENTS[0]).is_some_and(|address| !is_inside(address));
         return Some(if elsewhere { LOCK_NONE } else { LOCK_UNKNOWN });
     }
     let view = guest.view();
@@ -198,7 +195,9 @@ fn waits_in_call(guest: &Guest<'_>, lock: &LockFacts, gil: u64) -> bool {
     const COMMAND: u64 = 0x7f;
     const WAIT: u64 = 0;
     const WAIT_BITSET: u64 = 9;
-    let (Some(address), Some(operation)) = (guest.register(RDI), guest.register(RSI)) else { return false };
+    let (Some(address), Some(operation)) = (guest.register(ARGUMENTS[0]), guest.register(ARGUMENTS[1])) else {
+        return false;
+    };
     let at = address.wrapping_sub(gil);
     let (first, second) = (u64::from(lock.wait_start), u64::from(lock.wait_switch));
     let conditions = [first..first.wrapping_add(COND), second..u64::from(lock.wait_end)];

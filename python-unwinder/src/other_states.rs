@@ -12,6 +12,7 @@
 //! `PyThreadState.next` (<https://github.com/python/cpython/blob/v3.13.0/Include/cpython/pystate.h>).
 
 use crate::chain::Debt;
+use crate::cpu::thread_id;
 use crate::cursor::Cursor;
 use crate::overlay::Here;
 
@@ -95,8 +96,7 @@ impl States<'_, '_> {
             let found = self.tstate;
             self.tstate = if next.is_multiple_of(8) { next } else { 0 };
             self.looked += 1;
-            // `thread_id` is pthread_self(), which is the thread pointer on x86-64.
-            if thread == guest.view().thread_pointer {
+            if thread == thread_id(guest.view()) {
                 return Some(found);
             }
         }

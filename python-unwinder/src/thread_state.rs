@@ -9,6 +9,7 @@
 //! <https://github.com/python/cpython/blob/v3.15.0/Python/pystate.c>), whose place the analyser found in the code that
 //! reads it.
 
+use crate::cpu::thread_id;
 use crate::facts::{Facts, STATE_TLS, STATE_TLS_BLOCK};
 use uunwind_core::plugin::guest::Guest;
 
@@ -48,9 +49,8 @@ fn held(guest: &Guest<'_>, facts: &Facts, runtime: u64) -> Option<u64> {
     if tstate == 0 {
         return None;
     }
-    // `thread_id` is pthread_self(), which is the thread pointer on x86-64.
     let owner = guest.word(tstate.wrapping_add(u64::from(facts.tstate_thread_id)))?;
-    (owner == guest.view().thread_pointer).then_some(tstate)
+    (owner == thread_id(guest.view())).then_some(tstate)
 }
 
 /// The value of the pthread key in `_PyRuntime.autoTSSkey`, read as `pthread_getspecific` reads it. The key is read
@@ -104,5 +104,5 @@ fn is_bound(guest: &Guest<'_>, facts: &Facts, runtime: u64, tstate: u64) -> bool
     let field = |structure: u64, offset: u32| guest.word(structure.wrapping_add(u64::from(offset)));
     tstate != 0
         && field(runtime, facts.runtime_interpreters).is_some_and(|head| head != 0)
-        && field(tstate, facts.tstate_thread_id) == Some(guest.view().thread_pointer)
+        && field(tstate, facts.tstate_thread_id) == Some(thread_id(guest.view()))
 }

@@ -1,5 +1,6 @@
 //! The command line of `uu record`, and the files that follow from it.
 
+use super::inside;
 use crate::exit::Failure;
 use crate::options::Mode;
 use crate::{options, save};
@@ -360,6 +361,9 @@ impl Arguments {
         }
         if options.idle && !is_wall {
             return Err(Failure::new("-i shows threads that only wait, which --mode wall samples: give that, too"));
+        }
+        if let Some(why) = inside::NO_COPIES.filter(|_| options.unwind != "live") {
+            return Err(Failure::new(why));
         }
         if is_wall && options.unwind != "live" {
             return Err(Failure::new("--unwind offline and --mode wall do not go together: leave one of them out"));

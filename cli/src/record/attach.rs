@@ -1,13 +1,12 @@
 //! `uu record -p PID`: a recording of a running process.
 
 use super::arguments::{Arguments, Places};
+use super::inside::{self, Declined, Refusal};
 use super::{begun, finish, snapshot, Shown, NAMING_SERVER, PLUGIN_SERVER};
 use crate::exit::Failure;
 use crate::{layout, save, terminal};
 use std::ffi::OsString;
 use uunwind_built_in::HALVES;
-use uunwind_injector::record::Refusal;
-use uunwind_injector::Declined;
 use uunwind_loader::ENV_PLUGINS;
 use uunwind_recorder::Outcome;
 use uunwind_recording::Recording;
@@ -65,7 +64,7 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
     };
     attach.why = match outside {
         Some(why) => why,
-        None => match inside(&attach, |event| show(event, INSIDE))? {
+        None => match by_sampler(&attach, |event| show(event, INSIDE))? {
             Ok((outcome, recording)) => return Ok(finish::attached(outcome, recording, arguments, places)),
             Err(Refusal::Never(error)) => {
                 places.clean_up();
@@ -93,7 +92,7 @@ fn namer() -> Result<Vec<OsString>, Failure> {
 }
 
 /// Records the process by a sampler in it, which has uu's own plugins.
-fn inside(attach: &Attach, show: impl FnMut(Event<'_>)) -> Result<Result<Recorded, Refusal>, Failure> {
+fn by_sampler(attach: &Attach, show: impl FnMut(Event<'_>)) -> Result<Result<Recorded, Refusal>, Failure> {
     let layout = layout::find()?;
     let launcher = vec![layout.command.into_os_string(), PLUGIN_SERVER.into()];
     let found = uunwind_loader::find(&layout.plugins, std::env::var_os(ENV_PLUGINS).as_deref(), launcher);
@@ -102,7 +101,7 @@ fn inside(attach: &Attach, show: impl FnMut(Event<'_>)) -> Result<Result<Recorde
         let why = format!("{} is not one of uu's own plugins, and is called from outside only", path.display());
         return Ok(Err(Refusal::Declined(Declined::new(why))));
     }
-    Ok(uunwind_injector::record::record(attach, &layout.inject, found.analysers, show))
+    Ok(inside::record(attach, &layout.inject, found.analysers, show))
 }
 
 /// The plugins that are called here, and the command that names functions.

@@ -218,6 +218,20 @@ impl Packed {
         ((low | high) >> (NEAR * NEAR_BITS) == 0 && packed.kind() != RuleKind::Deref).then_some(packed)
     }
 
+    /// The rule that was packed, or the reason why there is none.
+    pub fn unpack(self) -> Result<Rule, StopReason> {
+        if self.is_failed() {
+            return Err(StopReason::from_number(self.low as u16).unwrap_or(StopReason::NoRule));
+        }
+        let (cfa_register, cfa_offset) = self.cfa_parts();
+        let mut rule = Rule::simple(cfa_register, cfa_offset);
+        (rule.kind, rule.flags) = (self.kind(), self.flags());
+        for (index, slot) in rule.slots.iter_mut().enumerate() {
+            *slot = self.slot(index);
+        }
+        Ok(rule)
+    }
+
     /// The register that the CFA is computed from, and what is added to it, in bytes.
     pub fn cfa_parts(self) -> (u8, i32) {
         let words = ((self.head as u32) << (32 - OFFSET_BITS)) as i32 >> (32 - OFFSET_BITS);

@@ -111,19 +111,27 @@ impl Vm<'_> {
     }
 }
 
-/// DWARF number of the register that holds the dispatch table in the VM and in traces (`DISPATCH` in vm_x64.dasc).
+/// DWARF numbers of x86-64's registers: the machine code that is known is that of vm_x64.dasc.
+const RBX: u8 = 3;
+/// See [`RBX`].
+const RBP: u8 = 6;
+/// See [`RBX`].
+const RSP: u8 = 7;
+/// Of the register that holds the dispatch table in the VM and in traces (`DISPATCH` in vm_x64.dasc).
 const R14: u8 = 14;
+/// Whether this CPU has that machine code.
+const IS_SERVED: bool = cfg!(target_arch = "x86_64");
 
 /// The step from a frame in an object that holds a LuaJIT.
 pub fn in_object(guest: &Guest<'_>, facts: &[u8], caller: &mut Caller) -> u32 {
-    let (Some(facts), Some(cursor)) = (Facts::of(facts), Cursor::of(guest)) else { return NO_STEP };
+    let (Some(facts), Some(cursor), true) = (Facts::of(facts), Cursor::of(guest), IS_SERVED) else { return NO_STEP };
     visit::in_object(&Vm { guest, facts, bias: guest.view().bias }, cursor, caller)
 }
 
 /// The step from a frame in code that no object covers: in a trace, if r14 leads to the code of a VM; or in a thunk of
 /// an FFI callback, if the first word of its page does.
 pub fn in_no_object(guest: &Guest<'_>, caller: &mut Caller) -> u32 {
-    let Some(cursor) = Cursor::of(guest) else { return NO_STEP };
+    let (Some(cursor), true) = (Cursor::of(guest), IS_SERVED) else { return NO_STEP };
     let instruction = guest.register(R14).filter(|table| state::plausible(*table)).and_then(|table| guest.word(table));
     if let Some(vm) = instruction.and_then(|code| of_code(guest, code)) {
         let answer = if vm.facts.has_jit() { visit::in_area(&vm, cursor, caller) } else { NO_STEP };

@@ -1,10 +1,9 @@
 //! The native step out of the VM and out of traces, where unwind tables are wrong or missing.
 
 use super::state::{is_thread, plausible, Thread, FRAME_BYTES};
-use super::Vm;
+use super::{Vm, RBP, RBX, RSP};
 use crate::luajit::facts::{ASK, ENTER, LEAVE};
 use uunwind_core::plugin::Caller;
-use uunwind_core::regs::{RBP, RBX, RSP};
 
 /// DWARF numbers of the other registers that the VM and traces save.
 const R12: u8 = 12;

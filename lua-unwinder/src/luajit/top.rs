@@ -7,9 +7,8 @@ use super::proto::CodePosition;
 use super::state::FRAME_PC;
 use super::trace::{Snapshot, Trace};
 use super::visit::{interpreter_place, RDX};
-use super::Vm;
+use super::{Vm, RBP, RBX};
 use uunwind_core::plugin::OVERLAY_DESYNC;
-use uunwind_core::regs::{RBP, RBX};
 
 /// A thread's innermost frame, and the inlined frames, in a trace.
 pub type TopOfTrace = (Top, Option<Inlined>);

@@ -7,10 +7,9 @@ use super::proto::CodePosition;
 use super::state::{Thread, FRAME_PC, FRAME_PREVIOUS};
 use super::top::{self, Top, TopOfTrace};
 use super::trace::{State, Trace};
-use super::{area, callback, Vm};
+use super::{area, callback, Vm, RBX};
 use crate::overlay::NO_STEP;
 use uunwind_core::plugin::{Caller, OVERLAY_DESYNC, OVERLAY_INTERPRETER, STEP_DONE, STEP_LOST, STEP_NATIVE};
-use uunwind_core::regs::RBX;
 
 /// DWARF number of rdx: the interpreter's base.
 pub const RDX: u8 = 1;

@@ -15,9 +15,7 @@
 //! ```
 #![cfg_attr(not(test), no_std)]
 
-#[cfg(target_arch = "x86_64")]
 pub mod interpose;
-#[cfg(target_arch = "x86_64")]
 mod live;
 
 #[cfg(all(panic = "unwind", not(test)))]

@@ -51,7 +51,7 @@ pub enum CoreError {
     #[error("{0}: not a core file: {1}")]
     NotCore(PathBuf, String),
     /// It is a core file of another machine.
-    #[error("{0}: a core file of {1}; uu reads those of x86-64 processes")]
+    #[error("{0}: a core file of {1}; uu reads those of {own} processes", own = uunwind_elf::MACHINE_NAME)]
     Foreign(PathBuf, String),
     /// A part of it is not what it must be.
     #[error("{path}: damaged core file: {what}")]
@@ -197,8 +197,9 @@ impl CoreFile {
         };
         let machine = header.e_machine.get(LittleEndian);
         let found = match (header.e_ident.class, header.e_ident.data) {
-            (elf::ELFCLASS64, elf::ELFDATA2LSB) if machine == elf::EM_X86_64 => None,
+            (elf::ELFCLASS64, elf::ELFDATA2LSB) if machine == uunwind_elf::MACHINE => None,
             (elf::ELFCLASS64, elf::ELFDATA2LSB) if machine == elf::EM_AARCH64 => Some("an AArch64 process".to_owned()),
+            (elf::ELFCLASS64, elf::ELFDATA2LSB) if machine == elf::EM_X86_64 => Some("an x86-64 process".to_owned()),
             (elf::ELFCLASS32, _) => Some("a 32-bit process".to_owned()),
             (_, elf::ELFDATA2MSB) => Some("a big-endian machine".to_owned()),
             _ => Some(format!("machine number {machine}")),

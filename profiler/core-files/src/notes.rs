@@ -8,7 +8,7 @@ use object::elf;
 use object::LittleEndian;
 use std::collections::HashSet;
 use uunwind_remote::doing::Signal;
-use uunwind_remote::registers::Registers;
+use uunwind_remote::registers::{add_note, of_prstatus, Registers, PRSTATUS};
 use uunwind_remote::threads::THREADS;
 
 /// At most this number of notes is looked at.
@@ -90,6 +90,12 @@ impl Notes {
                 };
                 if note.owner {
                     notes.take(core, &note, &mut seen, troubles);
+                } else if note.linux {
+                    // It follows the registers of its thread.
+                    let mut bytes = [0; 16];
+                    let some = note.some(core, 16);
+                    bytes.iter_mut().zip(&some).for_each(|(to, from)| *to = *from);
+                    notes.threads.last_mut().into_iter().for_each(|t| add_note(&mut t.registers, note.kind, &bytes));
                 }
                 at = note.next;
             }
@@ -111,7 +117,7 @@ impl Notes {
     fn take(&mut self, core: &CoreFile, note: &Note, seen: &mut HashSet<u32>, troubles: &mut Vec<String>) {
         match note.kind {
             NT_PRSTATUS if self.threads.len() >= THREADS => {}
-            NT_PRSTATUS => match note.bytes::<336>(core).as_ref().and_then(thread) {
+            NT_PRSTATUS => match note.bytes::<PRSTATUS>(core).as_ref().and_then(thread) {
                 Some(thread) if seen.insert(thread.tid) => self.threads.push(thread),
                 Some(thread) => troubles.push(format!("it has two threads {}: the second is left out", thread.tid)),
                 None => troubles.push(format!("the NT_PRSTATUS note at offset {:#x} is too short", note.at)),
@@ -151,6 +157,8 @@ struct Note {
     kind: u32,
     /// Whether its name is `CORE`.
     owner: bool,
+    /// Whether its name is `LINUX`, as that of a CPU's own register sets.
+    linux: bool,
     /// Offset of its content in the file, and its size.
     at: u64,
     size: u64,
@@ -172,6 +180,7 @@ impl Note {
         (content.checked_add(u64::from(size))? <= end).then(|| Note {
             kind,
             owner: got >= 17 && head.get(12..17) == Some(b"CORE\0"),
+            linux: got >= 18 && head.get(12..18) == Some(b"LINUX\0"),
             at: content,
             size: size.into(),
             next,
@@ -193,10 +202,8 @@ impl Note {
 }
 
 /// `struct elf_prstatus`: pr_cursig at 12, pr_pid at 32, pr_reg at 112.
-fn thread(bytes: &[u8; 336]) -> Option<Thread> {
-    let registers = bytes.get(112..112 + size_of::<Registers>())?;
-    // SAFETY: integers only, and as many bytes as the structure has.
-    let registers = unsafe { std::ptr::read_unaligned(registers.as_ptr().cast::<Registers>()) };
+fn thread(bytes: &[u8; PRSTATUS]) -> Option<Thread> {
+    let registers = of_prstatus(bytes)?;
     let signal = bytes.get(12..14).and_then(|bytes| bytes.first_chunk()).map_or(0, |two| i16::from_le_bytes(*two));
     Some(Thread { tid: int(bytes, 32).unsigned_abs(), signal: signal.into(), registers })
 }

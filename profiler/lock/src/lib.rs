@@ -14,7 +14,6 @@
 //! ```
 #![cfg_attr(not(test), no_std)]
 
-#[cfg(target_arch = "x86_64")]
 pub mod interpose;
 
 #[cfg(all(panic = "unwind", not(test)))]

@@ -5,6 +5,7 @@
 //! copy       the words of one copy, decoded
 //! files      the files of the recording's objects, and where each was mapped at a time
 //! env        the surroundings of the walk, and its memory
+//! registers  what differs between CPUs
 //! ```
 //!
 //! A word that was left out of a copy is unknown: a walk that needs one ends there, with that reason. So it does where
@@ -13,6 +14,9 @@
 mod copy;
 mod env;
 mod files;
+#[cfg_attr(target_arch = "x86_64", path = "registers/x86_64.rs")]
+#[cfg_attr(not(target_arch = "x86_64"), path = "registers/none.rs")]
+mod registers;
 
 use copy::Copy;
 use env::{Offline, Space};
@@ -21,7 +25,6 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
-use uunwind_core::regs::Regs;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{walk as walk_stack, Setting, DEEP_WORDS};
 use uunwind_core_files::search::Search;
@@ -165,7 +168,8 @@ impl Walks<'_> {
     /// The frame words of one copy, and why the walk ended.
     fn walk(&mut self, copy: &Copy, process: u32, time: u64) -> (Vec<u64>, StopReason) {
         let space = Space::new(copy, self.files, process, time);
-        let cursor = Cursor { regs: Regs::full(copy.head.pc, copy.head.registers), exact: true };
+        let Some(regs) = registers::of(&copy.head) else { return (Vec::new(), StopReason::UnsupportedRule) };
+        let cursor = Cursor { regs, exact: true };
         let mut env = Offline { space: &space };
         let mut reader = space.reader();
         let setting = Setting { keep_outermost: true, ..Setting::EMPTY };

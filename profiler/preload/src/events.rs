@@ -259,17 +259,6 @@ pub fn keeping_errno<T>(run: impl FnOnce() -> T) -> T {
 /// Bytes of a context.
 const CONTEXT_BYTES: usize = 1024;
 
-/// Offsets of registers in a ucontext: `gregs` from 40 on, REG_R12 = 4 ... REG_RIP = 16, of
-/// [ucontext.h](https://sourceware.org/git/?p=glibc.git;a=blob;f=sysdeps/unix/sysv/linux/x86/sys/ucontext.h).
-const R12: usize = 40 + 8 * 4;
-const R13: usize = R12 + 8;
-const R14: usize = R13 + 8;
-const R15: usize = R14 + 8;
-const RBP: usize = 40 + 8 * 10;
-const RBX: usize = RBP + 8;
-const RSP: usize = 40 + 8 * 15;
-const RIP: usize = RSP + 8;
-
 /// A ucontext, as far as a walk reads it.
 #[repr(C, align(16))]
 struct Ucontext([u8; CONTEXT_BYTES]);
@@ -280,27 +269,8 @@ struct Ucontext([u8; CONTEXT_BYTES]);
 pub fn sampled(subject: Subject) -> bool {
     let mut context = Ucontext([0; CONTEXT_BYTES]);
     let place = (&raw mut context).cast::<u8>();
-    // SAFETY: the offsets lie inside the context. The registers are this function's, and their unwind information at
-    // the label leads to its callers.
-    unsafe {
-        core::arch::asm!(
-            "lea {pc}, [rip + 2f]",
-            "2:",
-            "mov [{at} + {rip}], {pc}",
-            "mov [{at} + {rsp}], rsp",
-            "mov [{at} + {rbp}], rbp",
-            "mov [{at} + {rbx}], rbx",
-            "mov [{at} + {r12}], r12",
-            "mov [{at} + {r13}], r13",
-            "mov [{at} + {r14}], r14",
-            "mov [{at} + {r15}], r15",
-            at = in(reg) place,
-            pc = out(reg) _,
-            rip = const RIP, rsp = const RSP, rbp = const RBP, rbx = const RBX,
-            r12 = const R12, r13 = const R13, r14 = const R14, r15 = const R15,
-            options(nostack, preserves_flags),
-        );
-    }
+    // SAFETY: the registers lie inside the context.
+    unsafe { crate::cpu::store_registers(place) };
     // SAFETY: filled in as it demands.
     unsafe { take(subject, place) }
 }

@@ -5,6 +5,7 @@
 //! foreign code. A timer signal that interrupts a walk on its own thread is a tick of the watchdog.
 
 use crate::client::{Context, CLIENT};
+use crate::cpu::{self, HANDLER_STACK};
 use crate::events::Subject;
 use crate::late::Late;
 use crate::process::{self, Process};
@@ -15,7 +16,7 @@ use crate::{copy, ending, injected, pause, threads};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::Ordering;
 use uunwind_core::library::{Request, PROBED, REQUEST_AWAITING, SAMPLED, WANT_CODE};
-use uunwind_core::regs::{UCONTEXT_PC, UCONTEXT_SIGMASK, UCONTEXT_STACK};
+use uunwind_core::regs::{UCONTEXT_SIGMASK, UCONTEXT_STACK};
 use uunwind_core::walk::{DEEP_WORDS, MAX_WORDS};
 use uunwind_ring::layout::SAMPLE_WORDS;
 use uunwind_ring::record::SampleKind;
@@ -53,9 +54,6 @@ pub fn install() -> bool {
 
 const _: () = assert!(SAMPLE_WORDS == MAX_WORDS);
 
-/// Upper limit of the stack that the handler, a walk and a plugin use together, in bytes. The aim is 4 KiB, which a
-/// test measures.
-const HANDLER_STACK: u64 = 5 * 1024;
 /// Stack that a fault handler needs besides the kernel's signal frame, in bytes.
 const FAULT_HANDLER_STACK: u64 = 1024;
 
@@ -122,7 +120,7 @@ unsafe extern "C" fn on_sample(signal: c_int, info: *mut libc::siginfo_t, uconte
     0
 }
 
-deliver::entry!(uu_sample_entry, on_sample);
+crate::cpu::signal_entry!(uu_sample_entry, on_sample);
 
 /// Handles one of our signals: writes one record, or counts one tick of the watchdog. This is the whole signal path; a
 /// check object proves that it needs no external symbols but the memory functions.
@@ -268,8 +266,10 @@ unsafe fn take(
     let is_tick = matches!(kind, SampleKind::Timer);
     let period = process.setting.period();
     let last_event = if is_tick { slot.events.load(Ordering::Relaxed) } else { 0 };
-    // SAFETY: the kernel's ucontext.
-    let in_call = last_event != 0 && !by_event && unsafe { is_in_system_call(ucontext) };
+    // In a system call, the timer's tick may have taken the place of an event's signal, which the kernel drops while
+    // one of the same number is pending: both become due in one call where that is long. In user mode, they do only if
+    // they come in one interrupt. SAFETY: the kernel's ucontext.
+    let in_call = last_event != 0 && !by_event && unsafe { cpu::is_in_system_call(ucontext) };
     // SAFETY: the kernel's ucontext. Before the clock is read, which may fault.
     let probed = unsafe { must_probe(process, room, ucontext) };
     let time = crate::clock::monotonic_ns();
@@ -348,27 +348,6 @@ unsafe fn take(
     unsafe { write_sample(process, slot, &taken, &buffers, &mut request) }
 }
 
-/// Whether the thread was in a system call. Then the timer's tick may have taken the place of an event's signal, which
-/// the kernel drops while one of the same number is pending: both become due in one call where that is long. In user
-/// mode, they do only if they come in one interrupt. The `syscall` instruction leaves the pc after it in rcx.
-///
-/// # Safety
-/// The kernel's ucontext.
-unsafe fn is_in_system_call(ucontext: *const u8) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        /// `uc_mcontext.gregs[REG_RCX]`.
-        const UCONTEXT_RCX: usize = 40 + 14 * 8;
-        // SAFETY: both lie in every ucontext.
-        unsafe { field::<u64>(ucontext, UCONTEXT_RCX) == field::<u64>(ucontext, UCONTEXT_PC as usize) }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    {
-        let _ = ucontext;
-        true
-    }
-}
-
 /// Whether this walk must use probed reads, which cannot fault. If not, unblocks the fault signals so that guarded
 /// reads may fault.
 ///
@@ -383,8 +362,7 @@ unsafe fn must_probe(process: &Process, room: u64, ucontext: *const u8) -> bool 
         return false;
     }
     // SAFETY: the kernel's ucontext.
-    let frame =
-        unsafe { altstack::frame_of(ucontext) }.map_or(process.signal_frame, |own| own.min(process.signal_frame));
+    let frame = unsafe { cpu::frame_of(ucontext) }.map_or(process.signal_frame, |own| own.min(process.signal_frame));
     let needed = frame + FAULT_HANDLER_STACK;
     // SAFETY: the kernel's ucontext.
     let (size, mask) = unsafe {

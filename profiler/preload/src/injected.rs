@@ -323,35 +323,7 @@ fn die(signal: c_int) {
     unsafe { syscall::call(nr::TGKILL, [process, thread, signal as usize, 0, 0, 0]) };
 }
 
-// The entry turns alignment checks (AC of RFLAGS) off, as that of the preloaded sampler does. The restorer lies here,
-// so that a thread that is about to leave our handler is seen to be inside this object.
-core::arch::global_asm!(
-    ".pushsection .text.uu_injected_entry,\"ax\",@progbits",
-    ".hidden uu_injected_entry",
-    ".globl uu_injected_entry",
-    ".type uu_injected_entry,@function",
-    ".balign 16",
-    "uu_injected_entry:",
-    ".cfi_startproc",
-    "pushfq",
-    ".cfi_adjust_cfa_offset 8",
-    "and dword ptr [rsp], 0xfffbffff",
-    "popfq",
-    ".cfi_adjust_cfa_offset -8",
-    "jmp {on_tick}",
-    ".cfi_endproc",
-    ".size uu_injected_entry, .-uu_injected_entry",
-    ".hidden uu_injected_restorer",
-    ".globl uu_injected_restorer",
-    ".type uu_injected_restorer,@function",
-    "nop",
-    "uu_injected_restorer:",
-    "mov rax, 15",
-    "syscall",
-    ".size uu_injected_restorer, .-uu_injected_restorer",
-    ".popsection",
-    on_tick = sym on_tick,
-);
+crate::cpu::injected_entry!(uu_injected_entry, uu_injected_restorer, on_tick);
 
 extern "C" {
     fn uu_injected_entry(signal: c_int, info: *const u8, ucontext: *mut u8);

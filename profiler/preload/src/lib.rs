@@ -28,6 +28,7 @@
 //! labels          the threads' labels
 //! program         what the program may ask of its recording
 //! clock           the time, without a system call
+//! cpu             what differs between CPUs: entries in assembly, signal frames
 //! register_frame  __register_frame and related functions, for code generated at run time
 //! client          the sampler's functions that a walk calls: objects, facts, names
 //! signals/        virtual sigaction, faults, alternate stacks, signal sets, signals deferred by a walk
@@ -51,6 +52,9 @@ mod chance;
 mod client;
 mod clock;
 mod copy;
+#[cfg_attr(target_arch = "x86_64", path = "cpu/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "cpu/aarch64.rs")]
+mod cpu;
 mod ending;
 pub mod events;
 mod first_tick;

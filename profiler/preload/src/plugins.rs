@@ -186,26 +186,7 @@ macro_rules! entry {
         #[unsafe(naked)]
         #[no_mangle]
         pub unsafe extern "C" fn $name() {
-            core::arch::naked_asm!(
-                ".cfi_startproc",
-                "sub rsp, 24",
-                ".cfi_adjust_cfa_offset 24",
-                "mov [rsp], rdi",
-                "mov [rsp + 8], rsi",
-                "mov [rsp + 16], rdx",
-                "mov edi, {number}",
-                "mov rsi, rsp",
-                "call {before}",
-                "mov rdi, [rsp]",
-                "mov rsi, [rsp + 8]",
-                "mov rdx, [rsp + 16]",
-                "add rsp, 24",
-                ".cfi_adjust_cfa_offset -24",
-                "jmp rax",
-                ".cfi_endproc",
-                number = const $number,
-                before = sym before,
-            )
+            crate::cpu::jump_after!($number, before)
         }
     };
 }

@@ -12,6 +12,7 @@
 //! `__unw_add_dynamic_fde` and related functions are not interposed: JITs look up such a name to find out whose
 //! unwinder they run with, and would find ours.
 
+use crate::cpu::RETURN_ADDRESS;
 use crate::real::{self, of_loaded};
 use crate::{allocator, process};
 use core::ffi::{c_void, CStr};
@@ -42,7 +43,7 @@ static FUNCTIONS: [Function; 9] = [
     Function { name: c"__deregister_frame_info_bases", shape: None },
 ];
 
-/// The entries pass the function's number as fifth argument and the address of the return address as sixth. None of the
+/// The entries pass the function's number as fifth argument, and as sixth where the return address is. None of the
 /// functions has more than four arguments.
 macro_rules! entries {
     ($($name:ident = $number:literal;)*) => { $(
@@ -53,15 +54,7 @@ macro_rules! entries {
         #[unsafe(naked)]
         #[no_mangle]
         pub unsafe extern "C" fn $name() {
-            core::arch::naked_asm!(
-                ".cfi_startproc",
-                "mov r8d, {number}",
-                "mov r9, rsp",
-                "jmp {call}",
-                ".cfi_endproc",
-                number = const $number,
-                call = sym call,
-            )
+            crate::cpu::call_with_place!($number, call)
         }
     )* };
 }
@@ -78,28 +71,14 @@ entries! {
     __deregister_frame_info_bases = 8;
 }
 
-/// Calls `real` with these arguments, and keeps its address on the stack above the return address. Where one of these
-/// functions ends in a tail call of another, the entry of the other one finds the address there.
+/// Calls `real` with these arguments, and keeps its address on the stack. Where one of these functions ends in a tail
+/// call of another, the entry of the other one finds the address there.
 ///
 /// # Safety
 /// As `real`.
 #[unsafe(naked)]
 unsafe extern "C" fn invoke(real: *mut c_void, begin: u64, b: u64, c: u64, d: u64) -> u64 {
-    core::arch::naked_asm!(
-        ".cfi_startproc",
-        "push rdi",
-        ".cfi_adjust_cfa_offset 8",
-        "mov rax, rdi",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, rcx",
-        "mov rcx, r8",
-        "call rax",
-        "pop rdx",
-        ".cfi_adjust_cfa_offset -8",
-        "ret",
-        ".cfi_endproc",
-    )
+    crate::cpu::call_and_keep!()
 }
 
 /// Upper limit of the size of `invoke`'s code, in bytes.
@@ -109,12 +88,12 @@ const INVOKE: u64 = 48;
 /// As the function of that number.
 unsafe extern "C" fn call(begin: u64, b: u64, c: u64, d: u64, number: u32, place: *const u64) -> u64 {
     let Some(function) = FUNCTIONS.get(number as usize) else { return 0 };
-    // SAFETY: the entry passes the address of its return address. If the return address lies in `invoke`, the word
-    // above it is the one that `invoke` pushed.
+    // SAFETY: the entry passes where its return address is. If the return address lies in `invoke`, the word after it
+    // is the one that `invoke` keeps.
     let (caller, jumped) = unsafe {
-        let caller = place.read();
+        let caller = place.add(RETURN_ADDRESS).read();
         let jumped = caller.wrapping_sub(invoke as *const () as u64) < INVOKE;
-        (if jumped { place.add(1).read() } else { caller }, jumped)
+        (if jumped { place.add(RETURN_ADDRESS + 1).read() } else { caller }, jumped)
     };
     // A library's own call of another of its functions belongs to a registration that has been counted already.
     let found = Found::get(number, function, caller);
@@ -168,7 +147,8 @@ static MEMORY: [Memory; MEMORIES] =
 impl Found {
     /// The function that this caller would have been bound to without our interposers.
     fn get(number: u32, function: &Function, caller: u64) -> Found {
-        // User-space addresses have 47 bits (https://docs.kernel.org/arch/x86/x86_64/mm.html).
+        // User-space addresses have 47 bits (https://docs.kernel.org/arch/x86/x86_64/mm.html), or 48
+        // (https://docs.kernel.org/arch/arm64/memory.html).
         let key = caller | u64::from(number + 1) << 48;
         let place = MEMORY.get((key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize % MEMORIES);
         if let Some(place) = place.filter(|place| place.key.load(Ordering::Acquire) == key) {

@@ -38,8 +38,9 @@ const SLOT_BYTES: usize = 2048;
 
 const SCRATCH_OFFSET: usize = DEEP_WORDS * 8;
 const LAST_WALK_OFFSET: usize = SCRATCH_OFFSET + 4096;
-/// Bytes for the last whole walk (`uunwind_core::cache::last_walk::LastWalk`).
-const LAST_WALK_ROOM: usize = 256 * 1024;
+/// Bytes for the last whole walk (`uunwind_core::cache::last_walk::LastWalk`), and for a walk's working memory.
+const LAST_WALK_ROOM: usize =
+    (uunwind_core::cache::last_walk::LAST_WALK_BYTES + uunwind_core::library::WALK_ROOM).next_multiple_of(4096);
 /// A walk's working memory (`uunwind_core::library::Request::room`) lies at the end of these bytes.
 const ROOM_OFFSET: usize = LAST_WALK_OFFSET + LAST_WALK_ROOM - uunwind_core::library::WALK_ROOM;
 const PAST_OFFSET: usize = LAST_WALK_OFFSET + LAST_WALK_ROOM;
@@ -49,8 +50,6 @@ const BUFFERS_OFFSET: usize = GROUP * SLOT_BYTES;
 const GROUP_BYTES: usize = BUFFERS_OFFSET + GROUP * BUFFER_BYTES;
 
 const _: () = assert!(core::mem::size_of::<Slot>() <= SLOT_BYTES && core::mem::align_of::<Slot>() <= SLOT_BYTES);
-const _: () =
-    assert!(uunwind_core::cache::last_walk::LAST_WALK_BYTES <= LAST_WALK_ROOM - uunwind_core::library::WALK_ROOM);
 const _: () = assert!(BUFFERS_OFFSET.is_multiple_of(4096) && BUFFER_BYTES.is_multiple_of(4096));
 const _: () = assert!(PAST_OFFSET.is_multiple_of(core::mem::align_of::<Past>()));
 const _: () = assert!(ROOM_OFFSET.is_multiple_of(64));

@@ -251,32 +251,13 @@ fn starts() -> &'static [StartSlot] {
     unsafe { core::slice::from_raw_parts(first, slots::THREADS) }
 }
 
-core::arch::global_asm!(
-    ".pushsection .text.uu_thread_trampoline,\"ax\",@progbits",
-    ".hidden uu_thread_trampoline",
-    ".globl uu_thread_trampoline",
-    ".type uu_thread_trampoline,@function",
-    ".balign 16",
-    "uu_thread_trampoline:",
-    ".cfi_startproc",
-    "sub rsp, 8",
-    ".cfi_adjust_cfa_offset 8",
-    "call {taken}",
-    "add rsp, 8",
-    ".cfi_adjust_cfa_offset -8",
-    "mov rdi, rdx",
-    "jmp rax",
-    ".cfi_endproc",
-    ".size uu_thread_trampoline, .-uu_thread_trampoline",
-    ".popsection",
-    taken = sym taken,
-);
+crate::cpu::thread_trampoline!(uu_thread_trampoline, taken);
 
 extern "C" {
     fn uu_thread_trampoline(slot: *mut c_void) -> *mut c_void;
 }
 
-/// The start function and its argument, returned in rax and rdx.
+/// The start function and its argument, returned in two registers.
 #[repr(C)]
 struct Taken {
     start: usize,

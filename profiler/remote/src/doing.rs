@@ -95,7 +95,7 @@ fn inner_of(status: &str, tid: u32) -> Option<u32> {
     ids.map_or(Some(tid), |ids| ids.split_whitespace().last()?.parse().ok())
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
 

@@ -8,7 +8,7 @@
 
 use crate::clocks::is_running;
 use crate::doing::repaired;
-use crate::registers::{set_result, Registers};
+use crate::registers::{self, set_result, Registers};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
@@ -272,19 +272,9 @@ fn is_zombie(tid: u32) -> bool {
     Stat::of(tid).is_some_and(|stat| matches!(stat.field(3), Some("Z" | "X")))
 }
 
-/// The registers of a thread that stands still.
-fn registers_of(tid: u32) -> Option<Registers> {
-    // SAFETY: integers only.
-    let mut registers: Registers = unsafe { std::mem::zeroed() };
-    let mut part = libc::iovec { iov_base: (&raw mut registers).cast(), iov_len: size_of::<Registers>() };
-    // SAFETY: the request fills the part, which lives during the call.
-    unsafe { ptrace(libc::PTRACE_GETREGSET, tid, libc::NT_PRSTATUS as usize, (&raw mut part) as usize) }.ok()?;
-    (part.iov_len == size_of::<Registers>()).then_some(registers)
-}
-
 /// Has the system call repeated that a thread's stop has interrupted. Its registers, if they can be read.
 fn repair(tid: u32) -> Option<Registers> {
-    let mut registers = registers_of(tid)?;
+    let mut registers = registers::read(tid)?;
     if let Some(result) = repaired(&registers) {
         set_result(tid, &mut registers, result);
     }

@@ -7,7 +7,7 @@ use crate::names::Names;
 use crate::objects::Objects;
 use crate::plugins::Plugins;
 use crate::registered::{Losses, Registered};
-use crate::registers::{regs, thread_pointer, Registers, ARGUMENTS, TSD_OFFSET};
+use crate::registers::{regs, thread_pointer, tsd_offsets, Registers, ARGUMENTS};
 use std::collections::HashMap;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::semantic_word;
@@ -166,11 +166,10 @@ impl<'p> Walks<'p> {
 pub fn tsd_offset(thread_pointer: u64, memory: &Memory) -> u64 {
     /// Its size in bytes.
     const BLOCK: u64 = 32 * 16;
-    let block = thread_pointer.wrapping_add(TSD_OFFSET);
-    let first = memory.reader().word(block.wrapping_add(BLOCK));
-    if first == Some(block) {
-        TSD_OFFSET
-    } else {
-        0
-    }
+    let mut reader = memory.reader();
+    let mut is_it = |offset: &u64| {
+        let block = thread_pointer.wrapping_add(*offset);
+        reader.word(block.wrapping_add(BLOCK)) == Some(block)
+    };
+    tsd_offsets().find(&mut is_it).unwrap_or(0)
 }

@@ -8,6 +8,15 @@
 //! Debug builds up to 3.11 pass the address of `_PyRuntime.gilstate` to an inner function, which was not inlined and
 //! adds the rest.
 
+#[cfg_attr(target_arch = "x86_64", path = "tss/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "tss/aarch64.rs")]
+mod code;
+/// Tested on any machine.
+#[cfg(all(test, not(target_arch = "aarch64")))]
+#[path = "tss/aarch64.rs"]
+#[allow(dead_code, reason = "its test alone is run here")]
+mod of_aarch64;
+
 use crate::version::Version;
 use uunwind_elf::Elf;
 use uunwind_python::facts::Facts;
@@ -24,8 +33,8 @@ pub fn check(elf: &dyn Elf, version: Version, facts: &Facts) -> Result<(), Strin
     let len = if function.size == 0 { CODE_BYTES } else { CODE_BYTES.min(function.size as usize) };
     let mentions = code.get_mut(..len).is_some_and(|code| {
         elf.read(function.address, code)
-            && (mentions(code, function.address, facts.runtime, facts.runtime_tss)
-                || callee_adds(elf, code, function.address, facts))
+            && (code::mentions(code, function.address, facts.runtime, facts.runtime_tss)
+                || code::callee_adds(elf, code, function.address, facts))
     });
     if mentions {
         return Ok(());
@@ -34,40 +43,4 @@ pub fn check(elf: &dyn Elf, version: Version, facts: &Facts) -> Result<(), Strin
         "CPython {version} keeps its thread states elsewhere than expected (not at _PyRuntime+{})",
         facts.runtime_tss
     ))
-}
-
-/// Does `code`, at `address`, pass a structure before the key to a function that adds the distance to it?
-fn callee_adds(elf: &dyn Elf, code: &[u8], address: u64, facts: &Facts) -> bool {
-    /// Opcode of `call`, with a relative operand.
-    const CALL: u8 = 0xe8;
-    /// `add $8-bit,%rdi`, without its operand.
-    const ADD_TO_ARGUMENT: [u8; 3] = [0x48, 0x83, 0xc7];
-    (0u64..).zip(code.windows(5)).any(|(at, bytes)| {
-        let &[CALL, a, b, c, d] = bytes else { return false };
-        let operand = i64::from(i32::from_le_bytes([a, b, c, d])) as u64;
-        let callee = address.wrapping_add(at).wrapping_add(5).wrapping_add(operand);
-        let mut inner = [0u8; CODE_BYTES];
-        if !elf.read(callee, &mut inner) {
-            return false;
-        }
-        let added = inner.windows(4).find_map(|bytes| bytes.strip_prefix(&ADD_TO_ARGUMENT)?.first().copied());
-        let structure = added.and_then(|added| facts.runtime_tss.checked_sub(u32::from(added)));
-        structure.is_some_and(|structure| mentions(code, address, facts.runtime, structure))
-    })
-}
-
-/// Does `code`, at `address`, refer to the key at `runtime + offset`, or to the second word of it?
-fn mentions(code: &[u8], address: u64, runtime: u64, offset: u32) -> bool {
-    (0u64..).zip(code.windows(4)).any(|(at, bytes)| {
-        let operand = i32::from_le_bytes(bytes.try_into().unwrap_or([0; 4])) as i64 as u64;
-        let next = address.wrapping_add(at).wrapping_add(4);
-        [0, 4].into_iter().any(|half| {
-            let wanted = u64::from(offset).wrapping_add(half);
-            let target = runtime.wrapping_add(wanted);
-            // An 8-bit or 32-bit immediate may stand between the relative operand and the next instruction.
-            let relative =
-                [0, 1, 4].into_iter().any(|immediate| next.wrapping_add(immediate).wrapping_add(operand) == target);
-            operand == wanted || operand == target || relative
-        })
-    })
 }

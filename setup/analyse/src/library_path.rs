@@ -2,17 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use uunwind_elf::MULTIARCH;
 
-/// Built-in directories of the loaders of Debian's and Red Hat's families.
-const BUILT_IN: [&str; 7] = [
-    "/lib/x86_64-linux-gnu",
-    "/usr/lib/x86_64-linux-gnu",
-    "/lib64",
-    "/usr/lib64",
-    "/lib",
-    "/usr/lib",
-    "/usr/local/lib",
-];
+/// Built-in directories of the loaders of Debian's and Red Hat's families, after those of Debian's that are named after
+/// the CPU.
+const BUILT_IN: [&str; 5] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib"];
 /// Bounds for a configuration that includes itself or is not one.
 const FILES_LIMIT: usize = 64;
 const DIRECTORIES_LIMIT: usize = 256;
@@ -23,6 +17,7 @@ pub fn directories() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut files = FILES_LIMIT;
     configured(Path::new("/etc/ld.so.conf"), &mut found, &mut files);
+    found.extend(["/lib", "/usr/lib"].map(|lib| Path::new(lib).join(MULTIARCH)));
     found.extend(BUILT_IN.iter().map(PathBuf::from));
     found
 }

@@ -12,7 +12,7 @@ use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use uunwind_elf::Image;
+use uunwind_elf::{Image, MULTIARCH, PLATFORM};
 
 /// More objects than any program needs: at most this number of names are looked for.
 const OBJECTS_LIMIT: usize = 1024;
@@ -164,8 +164,12 @@ fn search_path(path: &OsStr, separators: &[u8], object: Option<&Path>) -> Vec<Pa
     let elements = path.as_bytes().split(|b| separators.contains(b)).take(SEARCH_LIMIT);
     let filled = elements.flat_map(|element| {
         // $LIB differs between distributions: both meanings are tried.
-        let both: &[&[u8]] = if contains(element, b"LIB") { &[b"lib/x86_64-linux-gnu", b"lib64"] } else { &[b"lib64"] };
-        both.iter().map(|lib| fill(element, &[("ORIGIN", origin), ("LIB", lib), ("PLATFORM", b"x86_64")]))
+        let debian = format!("lib/{MULTIARCH}");
+        let both = [Some(debian.as_str()).filter(|_| contains(element, b"LIB")), Some("lib64")];
+        let known = |lib: &str| {
+            fill(element, &[("ORIGIN", origin), ("LIB", lib.as_bytes()), ("PLATFORM", PLATFORM.as_bytes())])
+        };
+        both.into_iter().flatten().map(known).collect::<Vec<_>>()
     });
     filled.map(|bytes| if bytes.is_empty() { ".".into() } else { PathBuf::from(OsString::from_vec(bytes)) }).collect()
 }
@@ -211,8 +215,8 @@ mod tests {
         let split = |path: &str| search_path(OsStr::new(path), b":", Some(object));
         assert_eq!(split("$ORIGIN/../lib:${ORIGIN}"), [origin.join("../lib"), origin.clone()]);
         assert_eq!(split("/a::/b"), ["/a", ".", "/b"].map(PathBuf::from));
-        assert_eq!(split("/x/$LIB"), ["/x/lib/x86_64-linux-gnu", "/x/lib64"].map(PathBuf::from));
-        assert_eq!(split("/y/$OTHER/${PLATFORM}"), ["/y/$OTHER/x86_64"].map(PathBuf::from));
+        assert_eq!(split("/x/$LIB"), [&format!("/x/lib/{MULTIARCH}"), "/x/lib64"].map(PathBuf::from));
+        assert_eq!(split("/y/$OTHER/${PLATFORM}"), [format!("/y/$OTHER/{PLATFORM}")].map(PathBuf::from));
         assert_eq!(split(""), Vec::<PathBuf>::new());
     }
 }

@@ -5,7 +5,6 @@ use super::chosen::{functions, rows, Choice, Memory, Range, MOST_LOOKUPS};
 use super::compare::{compare, coverage, Disagreement};
 use super::unwind_row::Piece;
 use super::{eh_frame, padding, sframe, Refusal};
-use object::elf;
 use uunwind_core::objects::UNIQUE_BUILD_ID;
 use uunwind_elf::Image;
 use uunwind_sframe::Fault;
@@ -97,8 +96,9 @@ pub struct Sframe {
 /// Looks into a file that processes of this machine can run. Errors: it is another one, with what it is.
 pub(super) fn examinable(binary: &Binary) -> Result<View<'_>, Refusal> {
     let view = binary.view()?;
-    if view.machine != elf::EM_X86_64 || view.relocatable {
-        let found = if view.relocatable { "a relocatable object" } else { "not for x86-64" };
+    if view.machine != uunwind_elf::MACHINE || view.relocatable {
+        let foreign = format!("not for {}", uunwind_elf::MACHINE_NAME);
+        let found = if view.relocatable { "a relocatable object" } else { &foreign };
         return Err(binary.refuse(format!("{found}: no process runs it here; `uu sframe dump` reads its tables")));
     }
     if binary.is_debug_only(&view) {

@@ -25,6 +25,8 @@ mod expression;
 pub mod from_code;
 pub mod make;
 pub mod padding;
+#[cfg_attr(target_arch = "x86_64", path = "rule_words/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "rule_words/aarch64.rs")]
 pub mod rule_words;
 pub mod sframe;
 pub mod unwind_row;

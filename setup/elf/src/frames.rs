@@ -13,7 +13,7 @@ const HEADER_LIMIT: u64 = 64;
 /// No longer `.eh_frame` is read.
 const FRAMES_LIMIT: u64 = 256 << 20;
 /// DWARF number of the stack pointer.
-const RSP: gimli::Register = gimli::Register(7);
+const SP: gimli::Register = gimli::Register(uunwind_core::regs::SP as u16);
 
 impl Image {
     /// All unwind ranges, by address; empty when there are none. Ends at the first malformed entry.
@@ -53,7 +53,7 @@ impl Image {
             let Some(end) = start.checked_add(fde.len()).filter(|end| *end > start) else { continue };
             let row = fde.unwind_info_for_address(&section, &bases, &mut context, start);
             let cfa_offset = match row.map(|row| row.cfa().clone()) {
-                Ok(CfaRule::RegisterAndOffset { register: RSP, offset }) => u64::try_from(offset).unwrap_or(0),
+                Ok(CfaRule::RegisterAndOffset { register: SP, offset }) => u64::try_from(offset).unwrap_or(0),
                 _ => 0,
             };
             functions.push(Function { span: Span::new(start, end), cfa_offset });

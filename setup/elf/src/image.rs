@@ -267,7 +267,7 @@ fn read_up_to(content: &Content, out: &mut [u8]) -> io::Result<usize> {
     Ok(got)
 }
 
-/// The header of a file that can be loaded on x86-64. `bytes`: what the file begins with, at most [`HEADER`] bytes.
+/// The header of a file that can be loaded on this CPU. `bytes`: what the file begins with, at most [`HEADER`] bytes.
 fn check_header(path: &Path, bytes: &[u8], len: u64) -> Result<Header, AnalyseError> {
     let path = || path.to_path_buf();
     if !bytes.starts_with(&elf::ELFMAG) {
@@ -279,7 +279,7 @@ fn check_header(path: &Path, bytes: &[u8], len: u64) -> Result<Header, AnalyseEr
     // `e_machine` is at the same place for 32 and 64 bits.
     let machine = header.e_machine(LittleEndian);
     let found = match (header.e_ident.class, header.e_ident.data) {
-        (elf::ELFCLASS64, elf::ELFDATA2LSB) if machine == elf::EM_X86_64 => None,
+        (elf::ELFCLASS64, elf::ELFDATA2LSB) if machine == crate::cpu::MACHINE => None,
         (elf::ELFCLASS64, elf::ELFDATA2LSB) => Some(machine_name(machine)),
         (elf::ELFCLASS32, elf::ELFDATA2LSB) => Some(format!("a 32-bit machine ({})", machine_name(machine))),
         (_, elf::ELFDATA2MSB) => Some(format!("a big-endian machine ({})", machine_name(machine.swap_bytes()))),

@@ -1,4 +1,4 @@
-//! ELF files, read in parts: 64-bit little-endian x86-64.
+//! ELF files, read in parts: 64-bit little-endian, of the CPU that this runs on.
 //!
 //! The layouts of headers, symbols and notes are the `object` crate's; this crate decides which bytes are read, since a
 //! hostile file may claim any size. Nothing is mapped: a file that shrinks while it is read gives an error, no signal.
@@ -7,6 +7,9 @@
 
 pub mod blocks;
 pub mod compressed;
+#[cfg_attr(target_arch = "x86_64", path = "cpu/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "cpu/aarch64.rs")]
+mod cpu;
 mod dynamic;
 mod error;
 mod file_id;
@@ -22,6 +25,7 @@ pub mod process;
 mod symtab;
 mod view;
 
+pub use cpu::{MACHINE, MACHINE_NAME, MULTIARCH, PLATFORM};
 pub use dynamic::Dynamic;
 pub use error::AnalyseError;
 pub use file_id::FileId;

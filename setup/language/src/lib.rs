@@ -6,7 +6,10 @@
 //! (`setup/loader`). No crate but a plugin's own knows a language by its name.
 #![forbid(unsafe_code)]
 
-use uunwind_elf::Image;
+use uunwind_elf::{Image, MACHINE, MACHINE_NAME};
+
+/// x86-64, as ELF files call it.
+pub const EM_X86_64: u16 = 62;
 
 /// What a report must know of a language. It travels in the recording, so that a report needs no plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -180,8 +183,13 @@ pub trait Half: Sync {
     /// The plugin's language.
     fn language(&self) -> Language;
 
-    /// Analyses one ELF file, whose bytes are hostile.
+    /// Analyses one ELF file, whose bytes are hostile. Called by [`examine`].
     fn analyse(&self, image: &Image) -> Finding;
+
+    /// The machines (`e_machine` of ELF files) whose machine code [`Half::analyse`] reads.
+    fn machines(&self) -> &'static [u16] {
+        &[EM_X86_64]
+    }
 
     /// The line of a position in a code object. `None`: the table does not say.
     fn line(&self, table: &LineTable<'_>, position: u64) -> Option<u32>;
@@ -230,6 +238,17 @@ pub trait Half: Sync {
     /// Who has the lock of the language's on which a thread waits, where both are proved. All threads stand still.
     fn lock_holder(&self, _facts: &[u8], _waiting: &Waiting, _memory: &dyn Memory) -> Option<Holder> {
         None
+    }
+}
+
+/// Analyses one ELF file of the CPU that this runs on. An interpreter whose machine code the half does not read is
+/// refused: its frames stay native.
+pub fn examine(half: &dyn Half, image: &Image) -> Finding {
+    match half.analyse(image) {
+        Finding::Facts(_) | Finding::Refused(_) if !half.machines().contains(&MACHINE) => {
+            Finding::Refused(format!("its machine code is for {MACHINE_NAME}, and is read on x86-64 only so far"))
+        }
+        found => found,
     }
 }
 

@@ -33,7 +33,7 @@ impl OpenHalf<'_> {
         match self {
             OpenHalf::Table(None, _) => nothing,
             OpenHalf::Table(Some(analyse), _) => Answer { key, ..by_table(*analyse, image, file, path) },
-            OpenHalf::BuiltIn(half) => match half.analyse(&image) {
+            OpenHalf::BuiltIn(half) => match uunwind_language::examine(*half, &image) {
                 Finding::Unclaimed => Answer { key, ..nothing },
                 Finding::Facts(facts) => Answer { outcome: facts.len() as i64, key, facts, note: String::new() },
                 Finding::Refused(note) => Answer { outcome: -1, key, facts: Vec::new(), note },

@@ -86,7 +86,7 @@ impl<'a> Table<'a> {
                 _ => start.saturating_add(size),
             };
             let name = || {
-                let name = symbol.name().ok().filter(|name| !name.is_empty())?;
+                let name = symbol.name().ok().filter(|name| !name.is_empty() && !is_mark(name))?;
                 let underscores = name.bytes().take_while(|byte| *byte == b'_').count();
                 let binding = if symbol.is_weak() { 1 } else { 2 * u8::from(symbol.is_local()) };
                 Some(Reverse((underscores, binding, name.len(), name)))
@@ -156,6 +156,13 @@ impl<'a> Table<'a> {
     }
 }
 
+/// Whether a symbol marks where instructions or data begin, and names nothing: `$x`, `$d`, and those with more after a
+/// dot ([ELF for the Arm 64-bit Architecture](https://github.com/ARM-software/abi-aa/blob/main/aaelf64/aaelf64.rst),
+/// mapping symbols).
+fn is_mark(name: &str) -> bool {
+    name.strip_prefix("$x").or(name.strip_prefix("$d")).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,6 +206,23 @@ mod tests {
             (*address < label.1 && ended.is_none_or(|end| end <= label.0)).then(|| (label.0, label.2 .3.clone()))
         };
         addresses.iter().map(named).collect()
+    }
+
+    #[test]
+    fn marks_of_instructions_and_data_name_nothing() {
+        let folder = std::env::temp_dir().join(format!("uu-marks-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let text = ".text\n\"$x\": nop\n.globl _start\n_start: nop\n\"$d.17\": nop\n\"$xyz\": nop\n";
+        std::fs::write(folder.join("x.s"), text).expect("room");
+        crate::tests::run(&folder, "gcc -nostdlib -static -o x x.s");
+        let bytes = std::fs::read(folder.join("x")).expect("a file");
+        let elf = object::File::parse(&*bytes).expect("ELF");
+        let start = elf.section_by_name(".text").expect("code").address();
+        let named = in_image(&bytes[..], &[start, start + 1, start + 2, start + 3]).expect("names");
+        let names: Vec<_> = named.iter().map(|named| named.as_ref().map(|(_, name)| name.as_str())).collect();
+        assert_eq!(names, [None, Some("_start"), Some("_start"), Some("$xyz")]);
+        std::fs::remove_dir_all(&folder).expect("the folder");
     }
 
     #[test]

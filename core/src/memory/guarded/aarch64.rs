@@ -2,6 +2,9 @@
 
 use crate::memory::group::{Member, MEMBER_WORDS};
 
+// An entry about no load, in each object: where there is none, the linker does not define the section's ends.
+core::arch::global_asm!(".pushsection uu_fixups,\"aR\",@progbits", ".balign 4", ".long 0, 0", ".popsection");
+
 /// Whether the counter is readable: on AArch64 always.
 #[inline(always)]
 pub fn may_read_tsc() -> bool {

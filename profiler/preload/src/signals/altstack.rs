@@ -21,6 +21,7 @@
 
 use super::dispositions::{self, Disposition};
 use super::{bit, field, noted, sampling};
+use crate::cpu::HANDLER_STACK;
 use crate::slots::{self, Slot};
 use crate::{ending, handler, process, real};
 use core::ffi::{c_int, c_void};
@@ -28,7 +29,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use uunwind_core::regs::UCONTEXT_STACK;
 
 /// Stack that our handler, the walk and a plugin need below the kernel's signal frame, in bytes.
-const HANDLER_BYTES: u64 = 6144;
+const HANDLER_BYTES: u64 = HANDLER_STACK + 1024;
 /// Set for good once some thread has an alternate stack that is too small.
 static SMALL: AtomicBool = AtomicBool::new(false);
 /// Signals (a bit each) whose handler in the kernel is the program's, with SA_ONSTACK; and those to whose mask we added
@@ -56,32 +57,6 @@ pub fn look_for_runtimes() {
     let own = super::interpose::sigaction as *const () as u64;
     if actions.is_none_or(|found| found.address != own) || fibers.is_some() {
         NEEDED.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Size in bytes of the signal frame that contains this ucontext, and so of the next one on this thread. `None`: the
-/// frame does not contain its size.
-///
-/// AT_MINSIGSTKSZ is the largest frame of this CPU. With AMX that is 8 KiB more than the frame of a thread that has not
-/// used AMX, and more than the alternate stacks of Rust's runtime have free. The kernel writes the size of the extended
-/// state into each frame (`struct _fpx_sw_bytes`,
-/// [asm/sigcontext.h](https://github.com/torvalds/linux/blob/v6.12/arch/x86/include/uapi/asm/sigcontext.h)).
-///
-/// # Safety
-/// `ucontext` must be the kernel's, of a handler that now runs.
-pub unsafe fn frame_of(ucontext: *const u8) -> Option<u64> {
-    const FPSTATE: usize = 224;
-    const SW_BYTES: usize = 464;
-    const MAGIC: u32 = 0x4650_5853;
-    // Return address, ucontext, siginfo, and the padding that aligns them and the state.
-    const REST: u64 = 768;
-    // SAFETY: the kernel's ucontext; its state has at least the 512 bytes of FXSAVE.
-    unsafe {
-        let state = ucontext.add(FPSTATE).cast::<*const u8>().read_unaligned();
-        if state.is_null() || state.add(SW_BYTES).cast::<u32>().read_unaligned() != MAGIC {
-            return None;
-        }
-        Some(u64::from(state.add(SW_BYTES + 4).cast::<u32>().read_unaligned()) + REST)
     }
 }
 

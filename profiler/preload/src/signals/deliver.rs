@@ -10,65 +10,6 @@ use core::sync::atomic::Ordering;
 use uunwind_core::regs::UCONTEXT_SIGMASK;
 use uunwind_core::syscall::{call, getpid, gettid, nr};
 
-/// Defines a signal handler in assembly that calls a function with its own arguments. If that returns 0, the handler
-/// returns; otherwise it jumps to the returned handler, with the same arguments and flags. Meanwhile alignment checks
-/// (AC of RFLAGS), which the kernel leaves as the program has them, are off: compilers count on that.
-macro_rules! entry {
-    ($entry:ident, $meaning:ident) => {
-        core::arch::global_asm!(
-            concat!(".pushsection .text.", stringify!($entry), ",\"ax\",@progbits"),
-            concat!(".hidden ", stringify!($entry)),
-            concat!(".globl ", stringify!($entry)),
-            concat!(".type ", stringify!($entry), ",@function"),
-            ".balign 16",
-            concat!(stringify!($entry), ":"),
-            ".cfi_startproc",
-            "pushfq",
-            ".cfi_adjust_cfa_offset 8",
-            "pushfq",
-            ".cfi_adjust_cfa_offset 8",
-            "and dword ptr [rsp], 0xfffbffff",
-            "popfq",
-            ".cfi_adjust_cfa_offset -8",
-            "push rdi",
-            ".cfi_adjust_cfa_offset 8",
-            "push rsi",
-            ".cfi_adjust_cfa_offset 8",
-            "push rdx",
-            ".cfi_adjust_cfa_offset 8",
-            "sub rsp, 8",
-            ".cfi_adjust_cfa_offset 8",
-            "call {meaning}",
-            "add rsp, 8",
-            ".cfi_adjust_cfa_offset -8",
-            "pop rdx",
-            ".cfi_adjust_cfa_offset -8",
-            "pop rsi",
-            ".cfi_adjust_cfa_offset -8",
-            "pop rdi",
-            ".cfi_adjust_cfa_offset -8",
-            "test rax, rax",
-            "je 1f",
-            "popfq",
-            ".cfi_adjust_cfa_offset -8",
-            "jmp rax",
-            "1:",
-            ".cfi_adjust_cfa_offset 8",
-            "popfq",
-            ".cfi_adjust_cfa_offset -8",
-            "ret",
-            ".cfi_endproc",
-            concat!(".size ", stringify!($entry), ", .-", stringify!($entry)),
-            ".popsection",
-            meaning = sym $meaning,
-        );
-        extern "C" {
-            fn $entry(signal: c_int, info: *mut libc::siginfo_t, ucontext: *mut c_void);
-        }
-    };
-}
-pub(crate) use entry;
-
 /// Whether the program's disposition of a fault signal makes it end the process. A fault cannot be ignored.
 pub fn is_fatal(signal: c_int, from_fault: bool) -> bool {
     match dispositions::get(signal).handler {

@@ -60,4 +60,4 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, ucontex
     unsafe { deliver::to_program(signal, info, ucontext) }
 }
 
-deliver::entry!(uu_fault_entry, on_fault);
+crate::cpu::signal_entry!(uu_fault_entry, on_fault);

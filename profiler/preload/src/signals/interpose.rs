@@ -2,13 +2,10 @@
 
 use super::dispositions::{self, Disposition};
 use super::{altstack, faults, masks, returned};
+use crate::cpu::SET_BY_LIBC;
 use crate::{handler, process, real};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
-
-/// The kernel's flag that glibc sets on every action, and does not remove from what sigaction(2) reports
-/// ([libc_sigaction.c](https://github.com/bminor/glibc/blob/glibc-2.40/sysdeps/unix/sysv/linux/libc_sigaction.c)).
-const SA_RESTORER: c_int = 0x0400_0000;
 
 /// Whether this call concerns a virtual disposition. Only in the process that records: a vfork child shares our memory,
 /// but has dispositions of its own.
@@ -68,7 +65,7 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, o
     if let Some(new) = unsafe { new.as_ref() } {
         let mut new = Disposition::from_c(new);
         // Stored as the kernel and glibc would report it.
-        new.flags |= SA_RESTORER;
+        new.flags |= SET_BY_LIBC;
         new.mask &= !(super::bit(libc::SIGKILL) | super::bit(libc::SIGSTOP));
         dispositions::set(signal, new);
     }

@@ -3,7 +3,6 @@
 //! interrupted. The kernel enters a function of ours, which jumps to the program's handler with stack and arguments
 //! unchanged.
 
-use super::deliver;
 use super::dispositions::{self, Disposition};
 use super::{bit, sampling};
 use crate::slots;
@@ -44,4 +43,4 @@ unsafe extern "C" fn note(signal: c_int, _info: *mut libc::siginfo_t, _ucontext:
     dispositions::get(signal).handler
 }
 
-deliver::entry!(uu_noted_entry, note);
+crate::cpu::signal_entry!(uu_noted_entry, note);

@@ -9,30 +9,25 @@ use uunwind_core::syscall::{self, nr};
 /// Virtual signals (a bit each) whose disposition in the kernel is the program's again.
 static RETURNED: AtomicU64 = AtomicU64::new(0);
 /// glibc's `sa_restorer`, which the kernel requires for every handler on x86-64
-/// ([sigreturn(2)](https://man7.org/linux/man-pages/man2/sigreturn.2.html)).
+/// ([sigreturn(2)](https://man7.org/linux/man-pages/man2/sigreturn.2.html)); 0 where glibc has none, as on AArch64: the
+/// kernel's vDSO has it.
 static RESTORER: AtomicUsize = AtomicUsize::new(0);
 
 /// The kernel's struct sigaction
 /// ([asm/signal.h](https://github.com/torvalds/linux/blob/v6.12/arch/x86/include/uapi/asm/signal.h),
-/// [asm-generic/signal.h](https://github.com/torvalds/linux/blob/v6.12/include/uapi/asm-generic/signal.h));
-/// `sa_restorer` exists on some CPUs only.
+/// [asm-generic/signal.h](https://github.com/torvalds/linux/blob/v6.12/include/uapi/asm-generic/signal.h)), which has
+/// `sa_restorer` on AArch64, too
+/// ([asm/signal.h](https://github.com/torvalds/linux/blob/v6.12/arch/arm64/include/uapi/asm/signal.h)).
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct KernelAction {
     handler: usize,
     flags: usize,
-    #[cfg(target_arch = "x86_64")]
     restorer: usize,
     mask: u64,
 }
 
-const IGNORE: KernelAction = KernelAction {
-    handler: libc::SIG_IGN,
-    flags: 0,
-    #[cfg(target_arch = "x86_64")]
-    restorer: 0,
-    mask: 0,
-};
+const IGNORE: KernelAction = KernelAction { handler: libc::SIG_IGN, flags: 0, restorer: 0, mask: 0 };
 
 /// Calls rt_sigaction(2). False: the kernel refused.
 fn kernel_action(signal: c_int, new: Option<&KernelAction>, old: Option<&mut KernelAction>) -> bool {
@@ -48,14 +43,7 @@ pub fn take_over(signal: c_int, handler: usize, restorer: usize, mask: u64) -> u
     const SA_RESTORER: usize = 0x0400_0000;
     let is_function = handler != libc::SIG_DFL && handler != libc::SIG_IGN;
     let flags = if is_function { (libc::SA_SIGINFO | libc::SA_RESTART) as usize | SA_RESTORER } else { 0 };
-    let action = KernelAction {
-        handler,
-        flags,
-        #[cfg(target_arch = "x86_64")]
-        restorer,
-        mask,
-    };
-    let _ = restorer;
+    let action = KernelAction { handler, flags, restorer, mask };
     u32::from(!kernel_action(signal, Some(&action), None))
 }
 
@@ -69,11 +57,9 @@ pub fn disposition(signal: c_int) -> (usize, usize) {
 /// Stores glibc's `sa_restorer`. Called after a signal was taken over through glibc's sigaction.
 pub fn learn_restorer() {
     let mut action = KernelAction::default();
-    #[cfg(target_arch = "x86_64")]
     if kernel_action(sampling(), None, Some(&mut action)) {
         RESTORER.store(action.restorer, Ordering::Relaxed);
     }
-    let _ = &mut action;
 }
 
 /// Whether the kernel has the program's disposition of this signal again.
@@ -122,7 +108,6 @@ pub fn apply(signal: c_int) {
         let action = KernelAction {
             handler: wanted.handler,
             flags: wanted.flags as usize,
-            #[cfg(target_arch = "x86_64")]
             restorer: RESTORER.load(Ordering::Relaxed),
             mask: wanted.mask,
         };

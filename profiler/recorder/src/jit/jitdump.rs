@@ -10,7 +10,8 @@ use uunwind_recording::JitSource;
 /// "JiTD", in the byte order of the machine that wrote it.
 const MAGIC: u32 = 0x4a69_5444;
 const VERSION: u32 = 1;
-const X86_64: u32 = 62;
+/// The machine whose code is taken (`e_machine`).
+const MACHINE: u32 = uunwind_elf::MACHINE as u32;
 /// Flag of the header: times are those of the CPU's time-stamp counter, not of CLOCK_MONOTONIC.
 const ARCH_TIMESTAMP: u64 = 1;
 /// Size of the file header in version 1, in bytes.
@@ -191,8 +192,8 @@ impl JitDump {
             Some(format!("it begins with {magic:#010x}, where jitdump has {MAGIC:#010x}"))
         } else if version != VERSION {
             Some(format!("it has version {version}, and {VERSION} is known"))
-        } else if machine != X86_64 {
-            Some(format!("it is for machine {machine}, not {X86_64} (x86-64)"))
+        } else if machine != MACHINE {
+            Some(format!("it is for machine {machine}, not {MACHINE} ({})", uunwind_elf::MACHINE_NAME))
         } else if (size as usize) < HEADER || size > 4096 {
             Some(format!("its header has {size} bytes"))
         } else {
@@ -325,7 +326,7 @@ mod tests {
             lines.extend(file);
         }
         [
-            header(X86_64, 0),
+            header(MACHINE, 0),
             record(DEBUG_INFO, 100, &lines),
             record(LOAD, 110, &words(&[0x1000, 0x1000, 0x40, 1], b"first\0CODE")),
             record(9, 111, b"something new"),
@@ -363,8 +364,8 @@ mod tests {
         for (bytes, why) in [
             (header(183, 0), "machine 183"),
             (vec![0; 64], "begins with 0x00000000"),
-            ([header(X86_64, 0), record(LOAD, 1, b"")[..4].to_vec(), vec![3; 12]].concat(), ""),
-            ([header(X86_64, 0), vec![0; 16]].concat(), "record of 0 bytes"),
+            ([header(MACHINE, 0), record(LOAD, 1, b"")[..4].to_vec(), vec![3; 12]].concat(), ""),
+            ([header(MACHINE, 0), vec![0; 16]].concat(), "record of 0 bytes"),
         ] {
             let (mut dump, mut table) = (JitDump::default(), Table::default());
             dump.feed(&bytes, &mut table, CLOCK);
@@ -376,7 +377,7 @@ mod tests {
     #[test]
     fn a_record_that_is_too_large_is_skipped() {
         let (mut dump, mut table) = (JitDump::default(), Table::default());
-        dump.feed(&header(X86_64, 0), &mut table, CLOCK);
+        dump.feed(&header(MACHINE, 0), &mut table, CLOCK);
         let mut large = record(LOAD, 110, &[]);
         large[4..8].copy_from_slice(&(LARGEST + 16).to_ne_bytes());
         dump.feed(&large, &mut table, CLOCK);
@@ -393,7 +394,7 @@ mod tests {
     fn lines_take_no_more_than_there_is_room_for() {
         let room = 16 << 20;
         let (mut dump, mut table) = (JitDump::default(), Table { room: Room::of(room), ..Table::default() });
-        dump.feed(&header(X86_64, 0), &mut table, CLOCK);
+        dump.feed(&header(MACHINE, 0), &mut table, CLOCK);
         // All lines at one address, each in an unnamed file: 17 bytes in the record, and twice that in memory.
         let line = [0x1000u64.to_ne_bytes().as_slice(), &[7, 0, 0, 0, 0, 0, 0, 0, 0]].concat();
         let lines = line.repeat(MOST_LINES);
@@ -410,7 +411,7 @@ mod tests {
     #[test]
     fn times_of_another_clock_are_not_taken() {
         let (mut dump, mut table) = (JitDump::default(), Table::default());
-        dump.feed(&header(X86_64, ARCH_TIMESTAMP), &mut table, CLOCK);
+        dump.feed(&header(MACHINE, ARCH_TIMESTAMP), &mut table, CLOCK);
         dump.feed(&record(LOAD, 110, &words(&[0x1000, 0x1000, 0x40, 1], b"f\0")), &mut table, CLOCK);
         assert_eq!(table.events.first().map(|e| e.when), Some(When { after: 50, by: CLOCK.latest }));
     }

@@ -7,7 +7,7 @@ use super::rule_set::{RuleSet, ASK, NOTHING};
 use super::special::{self, Special};
 use super::undescribed;
 use uunwind_core::memory::Reader;
-use uunwind_core::regs::RSP;
+use uunwind_core::regs::SP;
 use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_eh_frame::bytes::Input;
@@ -175,7 +175,7 @@ fn depths(entry: &Entry, start: Result<Row, StopReason>, input: &mut Input<'_, '
     let Ok(start) = start else { return depths };
     let run = rows(entry, start, input, |from, _, row, _| {
         let depth = match row.cfa {
-            Cfa::Offset(RSP, n) => Some(i64::from(n)),
+            Cfa::Offset(SP, n) => Some(i64::from(n)),
             _ => None,
         };
         depths.push((from, depth));

@@ -14,6 +14,8 @@
 mod builder;
 mod cache;
 mod each_pc;
+#[cfg_attr(target_arch = "x86_64", path = "go/x86_64.rs")]
+#[cfg_attr(not(target_arch = "x86_64"), path = "go/none.rs")]
 mod go;
 mod layout;
 mod rule_set;

@@ -40,6 +40,8 @@ pub mod noreturn;
 mod padding;
 mod program;
 mod quick;
+#[cfg_attr(target_arch = "x86_64", path = "row/x86_64.rs")]
+#[cfg_attr(not(target_arch = "x86_64"), path = "row/none.rs")]
 pub mod row;
 pub mod state;
 mod step;

@@ -113,8 +113,11 @@ impl Found {
     }
 }
 
-/// Analyses the functions that no source describes.
+/// Analyses the functions that no source describes. On CPUs whose machine code is not understood, it finds none.
 pub fn analyse(code: &Code<'_>, budget: Budget) -> Found {
+    if !row::IS_SERVED {
+        return Found::default();
+    }
     let mut program = Program::new(code, budget);
     for entry in code.entries.iter().chain(&code.candidates) {
         if !code.is_described(*entry) {

@@ -1,8 +1,11 @@
-//! From facts to the rule of a frame.
+//! From facts to the rule of a frame: x86-64.
 
-use super::state::{Base, Slot, State, Value, CALLEE_SAVED, RBP, RSP};
+use crate::state::{Base, Slot, State, Value, CALLEE_SAVED, RBP, RSP};
 use uunwind_core::rule::SAME;
 use uunwind_core::rule::{Rule, RuleKind, UNKNOWN};
+
+/// Whether this CPU's machine code is understood.
+pub const IS_SERVED: bool = true;
 
 /// DWARF numbers of the registers, by the numbers that instructions have for them.
 const DWARF: [u8; 16] = [0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];

@@ -1,6 +1,6 @@
-//! A rule in words.
+//! A rule in words: x86-64.
 
-use super::unwind_row::NAMES;
+use crate::unwind_row::NAMES;
 use uunwind_core::regs::{ucontext_offset, CALLEE_SAVED, RSP};
 use uunwind_core::rule::{
     is_register, Rule, RuleKind, ON_OTHER_STACK, RA_IN_REGISTER, RA_SLOT, SAME, SP_IN_REGISTER, SP_SAVED, UNKNOWN,
