@@ -239,7 +239,8 @@ def test_core():
     need(done.returncode == 0, f"exit code {done.returncode}: {done.stderr[-1500:]}")
     threads = dumped(done.stdout)
     crashed = [name for name in threads[0][1] if name in CALLS] if threads else []
-    need(crashed == ["crash", "before_crash", "main", "_start"], f"{crashed}: {done.stdout[-2500:]}{done.stderr[-800:]}")
+    said = f"{done.stdout[-2500:]}{done.stderr[-800:]}"
+    need(crashed == ["crash", "before_crash", "main", "_start"], f"{crashed}: {said}")
     need("SIGSEGV at address 0x8" in done.stdout and "x0 0x" in done.stdout, done.stdout[-2500:])
 
 
