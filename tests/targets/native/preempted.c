@@ -15,6 +15,7 @@
 enum { STACK = 1 << 18, TRAP_FLAG = 0x100 };
 
 static ucontext_t contexts[2], done;
+static sigset_t timer_signal;
 static struct shadow shadows[2];
 static volatile int now, steps_left, stepping;
 static volatile long switches;
@@ -73,7 +74,10 @@ static void meanwhile(void) {
     }
 }
 
+/* A context that a handler enters first must block the handler's signal until it has its own stack: swapcontext sets the new mask while it still has
+   the old stack, and a signal there would save the old stack as the new context's. */
 static void by_timer(int which) {
+    sigprocmask(SIG_UNBLOCK, &timer_signal, 0);
     while (shadows[0].captures + shadows[1].captures < wanted)
         shadow_run(&shadows[which], which);
     setcontext(&done);
@@ -88,6 +92,8 @@ int main(int count, char **arguments) {
     wanted = count > 2 ? atol(arguments[2]) : 1000;
     if (stacks == MAP_FAILED || uu_handle_faults() || sigaction(by_steps ? SIGTRAP : SIGPROF, &action, 0))
         return 2;
+    sigemptyset(&timer_signal);
+    sigaddset(&timer_signal, SIGPROF);
     for (; order < 2; order++) {
         volatile int over = 0;
         shadows[0].captures = shadows[1].captures = 0;
@@ -96,6 +102,8 @@ int main(int count, char **arguments) {
             getcontext(&contexts[i]);
             contexts[i].uc_stack.ss_sp = stacks + (i ^ order) * STACK;
             contexts[i].uc_stack.ss_size = STACK;
+            if (!by_steps)
+                sigaddset(&contexts[i].uc_sigmask, SIGPROF);
             if (by_steps)
                 makecontext(&contexts[i], i ? meanwhile : stepped, 0);
             else
