@@ -2,17 +2,22 @@
 
 mod arguments;
 pub mod attach;
+mod command_line;
 mod empty;
 mod finish;
 #[cfg_attr(target_arch = "x86_64", path = "record/inside/x86_64.rs")]
 #[cfg_attr(not(target_arch = "x86_64"), path = "record/inside/none.rs")]
 mod inside;
+mod places;
 mod push;
+mod store;
+mod together;
 
 use crate::exit::{Failure, FAILED, NOT_EXECUTABLE, NOT_FOUND};
 use crate::{layout, program, save, terminal};
-pub use arguments::Options;
-use arguments::{Arguments, Places};
+use arguments::Arguments;
+pub use command_line::Options;
+use places::Places;
 use push::Push;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

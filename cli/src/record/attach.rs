@@ -1,7 +1,8 @@
 //! `uu record -p PID`: a recording of a running process.
 
-use super::arguments::{Arguments, Places};
+use super::arguments::Arguments;
 use super::inside::{self, Declined, Refusal};
+use super::places::Places;
 use super::{begun, finish, snapshot, Shown, NAMING_SERVER, PLUGIN_SERVER};
 use crate::exit::Failure;
 use crate::{layout, save, terminal};

@@ -1,7 +1,8 @@
 //! After the recording: result, summary, exit code.
 
-use super::arguments::{Arguments, Places};
+use super::arguments::Arguments;
 use super::empty;
+use super::places::Places;
 use super::push::Push;
 use crate::exit::{of_status, Failure, FAILED};
 use crate::{save, terminal};

@@ -2,6 +2,7 @@
 
 use super::arguments::Arguments;
 use super::finish::view;
+use super::store::Store;
 use crate::exit::Failure;
 use crate::terminal;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ pub struct Push {
 
 impl Push {
     /// Starts the threads, before the program.
-    pub fn begin(asked: &super::arguments::Push, arguments: &Arguments) -> Result<Push, Failure> {
+    pub fn begin(asked: &Store, arguments: &Arguments) -> Result<Push, Failure> {
         let folder = tempfile::Builder::new().prefix("uu-push-").tempdir().map_err(|e| {
             let place = std::env::temp_dir();
             Failure::new(format!("cannot make a folder in {}: {e}. Set TMPDIR", place.display()))

@@ -1,0 +1,58 @@
+//! Where `--push` sends profiles.
+
+use super::command_line::Options;
+use crate::exit::Failure;
+use crate::options;
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+use uunwind_push::{Credentials, Target, TargetError};
+
+/// What `--push` asks for.
+#[derive(Clone, Debug)]
+pub struct Store {
+    /// Where profiles go.
+    pub target: Target,
+    /// Time between them.
+    pub every: Duration,
+}
+
+impl Store {
+    pub(super) fn of(url: &OsString, options: &Options) -> Result<Store, Failure> {
+        let text = |word: &OsString| word.to_string_lossy().into_owned();
+        let of_program = || {
+            let name = options.command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+            name.to_string_lossy().chars().map(|c| if is_plain(c) { c } else { '-' }).collect()
+        };
+        let service: String = options.service.as_ref().map_or_else(of_program, text);
+        let labels: Vec<String> = options.label.iter().map(text).collect();
+        let wrong = |error: TargetError| {
+            let (option, value) = match error {
+                TargetError::Service => ("--service", service.clone()),
+                TargetError::Label => ("--label", labels.join(" ")),
+                TargetError::Credentials => ("--push", "the environment".to_owned()),
+                // It may have a password.
+                TargetError::Secret => ("--push", "URL".to_owned()),
+                TargetError::Https | TargetError::Url => ("--push", text(url)),
+            };
+            Failure::new(format!("{option} {value}: {error}"))
+        };
+        let target = Target::new(&text(url), &service, &labels, credentials()).map_err(wrong)?;
+        let every = options.push_every.as_ref().map(|time| options::seconds(time, "--push-every")).transpose()?;
+        Ok(Store { target, every: every.unwrap_or(PUSHED) })
+    }
+}
+
+/// Time between profiles that are pushed.
+const PUSHED: Duration = Duration::from_secs(10);
+
+/// Who pushes: not in options, which others can see.
+fn credentials() -> Credentials {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    match (variable("UU_PUSH_TOKEN"), variable("UU_PUSH_USER")) {
+        (Some(token), _) => Credentials::Bearer(token),
+        (None, Some(user)) => Credentials::Basic(user, variable("UU_PUSH_PASSWORD").unwrap_or_default()),
+        (None, None) => Credentials::None,
+    }
+}
