@@ -294,7 +294,11 @@ fn marks_for_cut_stacks_and_time_outside_of_functions() {
     assert_eq!(b.folded(NativeFrames::Hide), expected);
     let summary =
         String::from_utf8(render(Format::Summary, &b.recording, NativeFrames::Hide).expect("text")).expect("text");
-    for line in ["6: 2 complete (33.3 %), 1 ended by frame pointers, 3 failed, 0 lost", "1 failed: unreadable stack"] {
+    for line in [
+        "6: 2 complete (33.3 %), 1 ended by frame pointers, 3 failed, 0 lost",
+        "1 failed: unreadable stack",
+        "docs/stop-reasons.md",
+    ] {
         assert!(summary.contains(line), "{summary}");
     }
 }

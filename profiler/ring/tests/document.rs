@@ -34,6 +34,10 @@ fn sizes_and_offsets_of_the_session() {
     says(&text, &format!("| {STATES_OFFSET} | {} | states of the blocks: {BLOCKS} of u32 |", BLOCKS * 4));
     says(&text, &format!("| {DATA_OFFSET} | {BLOCKS} * {BLOCK_BYTES} | the blocks |"));
     says(&text, &format!("a header of {BLOCK_HEADER} bytes and, for a thread, a ring of {RING_BYTES} bytes"));
+    let trust = include_str!("../../../docs/trust.md");
+    let (session, rules) = (SESSION_BYTES >> 20, uunwind_ring::facts::PUBLISHED_BYTES >> 20);
+    let words = format!("{session} MiB of the session, {rules} MiB of rules");
+    assert!(trust.contains(&words), "docs/trust.md does not say: {words}");
     for (what, offset) in [
         ("u64 magic `uu-ring1`", offset_of!(SessionHeader, magic)),
         ("u32 version", offset_of!(SessionHeader, version)),

@@ -51,6 +51,9 @@ pub fn render(recording: &Recording, profile: &Profile, style: Style, out: &mut 
     for (reason, count) in failed {
         let _ = writeln!(out, "             {count:>8} failed: {reason}");
     }
+    if fails > 0 {
+        let _ = writeln!(out, "             uu report -f samples has these stacks; what to do: docs/stop-reasons.md");
+    }
     for (bit, text) in [
         (SAMPLE_BLOCKED, "held back while the signal was blocked (what became due meanwhile is in [signals blocked])"),
         (
