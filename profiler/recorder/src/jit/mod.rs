@@ -7,43 +7,37 @@
 //!
 //! All of it is done outside the target. For a program without a JIT it costs a look at `/proc` now and then.
 
+mod dumps;
 pub mod gdb;
 pub mod jitdump;
 pub mod perf_map;
 mod ranges;
+mod reported;
 mod resolve;
 pub mod second_mappings;
 pub mod table;
 
-use crate::child::interrupted;
 use crate::code_rules::CodeRules;
 use crate::machine;
+pub use dumps::Mapped;
+use reported::{Process, LATE};
 use second_mappings::SecondMappings;
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use table::{Room, Table};
-use uunwind_core::span::Span;
-use uunwind_elf::maps::{self, Mapping};
-use uunwind_elf::process;
-use uunwind_elf::{files, Image};
+use uunwind_elf::Image;
 use uunwind_recording::objects::ObjectMap;
-use uunwind_recording::{JitNames, JitSource, Object, Recording, SecondMapping};
+use uunwind_recording::{JitNames, Object, Recording, SecondMapping};
 use uunwind_ring::code_rules::LARGEST_PIECE;
 
 /// At most this number of bytes of one file are read in one look.
 const AT_ONCE: usize = 1 << 20;
-/// At most this number of bytes of all jitdump files of a process are read in one look.
-const A_LOOK: usize = 4 << 20;
 /// At most this number of bytes of a process's files are read at its end, and at the ends of all processes together.
 const AT_END: usize = 256 << 20;
 const AT_ALL_ENDS: usize = 1 << 30;
-/// Time between two searches for new files, ns: at first, and at most.
+/// Time between the first two searches for new files, ns.
 const SOON: u64 = 20_000_000;
-const LATE: u64 = 1_000_000_000;
-/// Time between two looks at whole lists of objects, ns.
-const WHOLE: u64 = 100_000_000;
 /// At most this number of jitdump files, and of lists, of one process are read.
 const MOST_SOURCES: usize = 64;
 
@@ -60,51 +54,6 @@ pub struct Jit {
     room: Room,
     /// Bytes read at the ends of processes.
     read_at_ends: usize,
-}
-
-/// A jitdump file that is being read.
-struct Dump {
-    file: File,
-    path: PathBuf,
-    at: u64,
-    parser: jitdump::JitDump,
-}
-
-impl Dump {
-    /// Number of bytes of the file that are not read yet.
-    fn unread(&self) -> u64 {
-        let len = self.file.metadata().map_or(0, |meta| meta.len());
-        if self.parser.ended().is_some() {
-            0
-        } else {
-            len.saturating_sub(self.at)
-        }
-    }
-}
-
-struct Process {
-    pid: u32,
-    /// Start time: CLOCK_MONOTONIC in ns, and seconds since 1970.
-    start: u64,
-    begun: i64,
-    user: u32,
-    /// Index of the process that it was forked from, whose code it has.
-    parent: Option<u32>,
-    table: Table,
-    /// Number of the table's events that rules were made for.
-    ruled: usize,
-    map: Option<perf_map::PerfMap>,
-    dumps: Vec<Dump>,
-    /// The file that the next look begins with.
-    next_dump: usize,
-    lists: Vec<gdb::Descriptor>,
-    second: SecondMappings,
-    /// Time of the last look, and when new files and whole lists are due next (CLOCK_MONOTONIC, ns).
-    looked: u64,
-    search_at: u64,
-    interval: u64,
-    whole_at: u64,
-    live: bool,
 }
 
 impl Jit {
@@ -315,165 +264,15 @@ impl Jit {
     }
 }
 
-impl Process {
-    fn look(&mut self, now: u64) {
-        self.second.look(&second_mappings::Live(self.pid), now);
-        if now >= self.search_at {
-            self.search(now);
-            self.interval = (self.interval * 2).min(LATE);
-            self.search_at = now + self.interval;
-        }
-        if let Some(map) = &mut self.map {
-            if map.grew() {
-                map.look(&mut self.table, self.looked);
-            }
-        }
-        self.read_dumps(A_LOOK, AT_ONCE);
-        let whole = now >= self.whole_at;
-        for list in &mut self.lists {
-            list.look(&gdb::Live(self.pid), &mut self.table, machine::monotonic, whole);
-        }
-        if whole {
-            self.whole_at = now + WHOLE;
-        }
-        self.looked = now;
-    }
-
-    /// Asks for rules for the functions that were reported since the last call, and drops those of what was removed.
-    /// Only code that compilers put into objects for GDB follows the ABI's calling convention, on which rules depend.
-    fn make_rules(&mut self, index: u32, rules: &mut CodeRules) {
-        for event in self.table.events.get(self.ruled..).unwrap_or_default() {
-            let Some(code) = self.table.codes.get(event.code as usize).filter(|c| c.source == JitSource::Gdb) else {
-                continue;
-            };
-            let id = (index, event.code);
-            if !event.comes {
-                rules.go(id);
-            } else if let Some(constants) = self.table.constants.get(&event.code) {
-                rules.come(id, self.pid, Span::new(code.start, code.end), constants);
-            }
-        }
-        self.ruled = self.table.events.len();
-    }
-
-    /// Reads the rest of the process's files, at most `most` bytes. Returns the number of bytes read, and the number
-    /// left.
-    fn finish(&mut self, most: usize) -> (usize, u64) {
-        if !Path::new(&format!("/proc/{}", self.pid)).exists() {
-            self.search_map();
-        }
-        let mut left = most;
-        while let Some(map) = self.map.as_mut().filter(|_| left >= AT_ONCE && interrupted().is_none()) {
-            left -= AT_ONCE;
-            if !map.look(&mut self.table, self.looked) {
-                break;
-            }
-        }
-        left = self.read_dumps(left, usize::MAX);
-        self.live = false;
-        let unread = self.map.as_ref().map_or(0, perf_map::PerfMap::unread);
-        (most - left, self.dumps.iter().map(Dump::unread).sum::<u64>() + unread)
-    }
-
-    /// Searches for files that were not found before.
-    fn search(&mut self, now: u64) {
-        self.search_map();
-        let Ok(mappings) = maps::of(self.pid) else { return };
-        let mappings: Vec<Mapping> = mappings.filter(Mapping::is_executable).collect();
-        // A process that has ended has none.
-        if !mappings.is_empty() {
-            self.second.search(&mappings, &second_mappings::Live(self.pid), now);
-        }
-        if self.dumps.len() < MOST_SOURCES {
-            self.search_dumps(mappings);
-        }
-    }
-
-    fn search_map(&mut self) {
-        if self.map.is_none() {
-            let places = perf_map::places(self.pid);
-            self.map = places.iter().find_map(|path| perf_map::open(path, self.user, self.begun));
-        }
-    }
-
-    /// Finds jitdump files by the page that their writer has mapped executable.
-    fn search_dumps(&mut self, mappings: Vec<Mapping>) {
-        for mapped in mappings.into_iter().filter_map(Mapped::of) {
-            if self.dumps.iter().any(|d| d.path == mapped.path) || self.dumps.len() >= MOST_SOURCES {
-                continue;
-            }
-            if let Some(file) = mapped.open(self.pid) {
-                self.dumps.push(Dump { file, path: mapped.path, at: 0, parser: jitdump::JitDump::default() });
-            }
-        }
-    }
-
-    /// Reads more of the jitdump files: at most `most` bytes of all of them together, `each` of one. Returns how much
-    /// of `most` is left.
-    fn read_dumps(&mut self, most: usize, each: usize) -> usize {
-        let mut left = most;
-        if self.dumps.is_empty() {
-            return left;
-        }
-        let mut buffer = vec![0; AT_ONCE];
-        self.next_dump = (self.next_dump + 1) % self.dumps.len();
-        let (earlier, later) = self.dumps.split_at_mut(self.next_dump);
-        for dump in later.iter_mut().chain(earlier) {
-            let mut own = each.min(left);
-            while own > 0 && dump.parser.ended().is_none() && interrupted().is_none() {
-                let part = buffer.get_mut(..own.min(AT_ONCE)).unwrap_or_default();
-                let read = dump.file.read_at(part, dump.at).unwrap_or(0);
-                // After the read, since the JIT writes meanwhile.
-                let latest = machine::monotonic();
-                let clock = jitdump::Clock { before: self.looked, earliest: self.start, latest };
-                dump.parser.feed(part.get(..read).unwrap_or(&[]), &mut self.table, clock);
-                dump.at = dump.at.saturating_add(read as u64).saturating_add(dump.parser.skip());
-                (own, left) = (own - read, left - read);
-                if read < part.len() {
-                    break;
-                }
-            }
-        }
-        left
-    }
-}
-
-/// A mapping that may be a jitdump file's.
-pub struct Mapped {
-    start: u64,
-    end: u64,
-    inode: u64,
-    /// Path of the file, in the process's own root.
-    pub path: PathBuf,
-}
-
-impl Mapped {
-    /// The mapping, if it is executable and of a file that is named `jit-NUMBER.dump`.
-    pub fn of(mapping: Mapping) -> Option<Mapped> {
-        let path = std::str::from_utf8(&mapping.name).ok()?;
-        let file = path.strip_suffix(" (deleted)").unwrap_or(path).rsplit('/').next()?;
-        let number = file.strip_prefix("jit-")?.strip_suffix(".dump")?;
-        let named = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'-');
-        let Mapping { start, end, inode, .. } = mapping;
-        (named && mapping.is_executable()).then(|| Mapped { start, end, inode, path: path.into() })
-    }
-
-    /// Opens the file that is mapped, identified by its inode.
-    fn open(&self, pid: u32) -> Option<File> {
-        let in_root = process::file(pid, "root").join(self.path.strip_prefix("/").unwrap_or(&self.path));
-        let mapped = process::mapped_file(pid, self.start, self.end);
-        [in_root, mapped].iter().find_map(|path: &PathBuf| {
-            let file = files::open(path).ok()?;
-            (file.metadata().ok()?.ino() == self.inode).then_some(file)
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::dumps::Dump;
+    use super::reported::A_LOOK;
     use super::table::When;
     use super::*;
+    use std::fs::File;
     use std::io::Write;
+    use std::os::unix::fs::FileExt;
 
     /// A jitdump file with a function in each of its records, most of which is a hole.
     fn sparse(records: u64, bytes: u32) -> File {
@@ -545,21 +344,5 @@ mod tests {
         jit.finish(0);
         assert_eq!(jit.processes[&0].dumps[0].at, 40 + (8 << 30));
         assert!(jit.read_at_ends <= 8 * AT_ONCE, "{}", jit.read_at_ends);
-    }
-
-    #[test]
-    fn lines_of_maps() {
-        let of_line = |line: &str| Mapping::parse(line.as_bytes()).and_then(Mapped::of);
-        let line = "7f12-7f13 r-xp 00000000 08:01 1234                       /home/a b/jit-77.dump";
-        let mapped = of_line(line).expect("a jitdump file");
-        assert_eq!((mapped.inode, mapped.path.to_str()), (1234, Some("/home/a b/jit-77.dump")));
-        for other in [
-            "7f12-7f13 r--p 00000000 08:01 1234 /tmp/jit-77.dump",
-            "7f12-7f13 r-xp 00000000 08:01 1234 /tmp/jit-x.dump",
-            "7f12-7f13 r-xp 00000000 00:00 0",
-            "",
-        ] {
-            assert!(of_line(other).is_none(), "{other}");
-        }
     }
 }
