@@ -9,8 +9,8 @@ use uunwind_built_in::HALVES;
 use uunwind_recording::languages::complete;
 use uunwind_recording::Recording;
 use uunwind_report::charge::{charge, Native};
-use uunwind_report::diff::{changes, picture, table};
-use uunwind_report::formats::Format;
+use uunwind_report::diff::{changes, picture, table, Change};
+use uunwind_report::formats::{printable, Format};
 use uunwind_report::hide::NativeFrames;
 use uunwind_report::resolve::Resolver;
 use uunwind_report::stacks::Merger;
@@ -23,11 +23,12 @@ const ROWS: usize = 30;
 /// Compares two recordings: which functions take a greater or smaller share of the time than before.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Shares are compared, not times, so that runs of different lengths can be. Changes are in percentage points. Both are
-recordings of CPU time, or both of wall-clock time (uu record --mode wall).
+Shares are compared, not times, so that runs of different lengths can be. Changes are in percentage points. Both
+recordings are of one mode, such as CPU time. A change is shown if it is greater than chance explains: three standard
+errors of a share, with as many samples as there are.
 
-Exit code: 0; 1 if --fail-over was given and a function's share grew by more, by itself or with what it calls; 125 if a
-recording cannot be read or the picture cannot be written.")]
+Exit code: 0; 1 if --fail-over was given and a function's share grew by more, by itself or with what it calls, and by
+more than chance explains; 125 if a recording cannot be read or the picture cannot be written.")]
 pub struct Options {
     /// Exit with code 1 if the share of a function grew by more than this, such as 5%
     #[arg(long, value_name = "POINTS")]
@@ -35,8 +36,8 @@ pub struct Options {
     /// Also draw a flame graph (svg) of AFTER: red where it grew, blue where it shrank; beside it what only BEFORE has
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<OsString>,
-    /// hide: leave out an interpreter's own frames and importlib's; in the picture, the rest of an interpreter's
-    /// time is the calling line's; leaf: keep those in which time was spent; show: keep all
+    /// hide: leave out an interpreter's own frames and importlib's, the rest of whose time is the calling function's;
+    /// leaf: keep those in which time was spent; show: keep all
     #[arg(long, value_name = "MODE", default_value = "hide", value_parser = options::Offers(&["hide", "leaf", "show"]),
           hide_possible_values = true)]
     native_frames: OsString,
@@ -69,30 +70,37 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     let (what, than) = (described(&before, &first), described(&after, &second));
     let title = format!("{}: {} to {}", first.value().title, name(&before), name(&after));
     let (before, after) = (profile(&first), profile(&second));
+    // As pictures have it.
+    let drawn = |profile| match native_frames {
+        NativeFrames::Hide => charge(profile, Native::Internals),
+        NativeFrames::Leaf | NativeFrames::Show => profile,
+    };
+    let (before, after) = (drawn(before), drawn(after));
     let changes = changes(&before, &after);
-    let text = format!("before  {what}\nafter   {than}\n\n{}", table(&changes, ROWS));
+    let style = terminal::style(false, false);
+    let text = format!("before  {what}\nafter   {than}\n\n{}", table(&changes, ROWS, style));
     terminal::output(text.as_bytes())?;
     if let Some(path) = output {
-        // As other pictures have it.
-        let drawn = |profile| match native_frames {
-            NativeFrames::Hide => charge(profile, Native::Internals),
-            NativeFrames::Leaf | NativeFrames::Show => profile,
-        };
-        save::write(&path, &picture(&drawn(before), &drawn(after), &title).map_err(Failure::new)?)?;
+        save::write(&path, &picture(&before, &after, &title).map_err(Failure::new)?)?;
     }
     let Some(limit) = limit else { return Ok(0) };
-    let worst = changes.iter().max_by(|a, b| a.growth().total_cmp(&b.growth())).filter(|worst| worst.growth() > limit);
-    match worst {
-        Some(worst) => Err(Failure::with_code(
-            GREW,
-            format!(
-                "the share of {} grew by {:.1} points, more than {limit}",
-                uunwind_report::formats::printable(&worst.function),
-                worst.growth()
-            ),
-        )),
-        None => Ok(0),
+    let grown = |change: &&Change| change.grown().growth() > limit;
+    let (certain, uncertain): (Vec<_>, Vec<_>) =
+        changes.iter().filter(grown).partition(|change| change.grown().has_changed());
+    let worst = |changes: Vec<&Change>| {
+        let worst = changes.into_iter().max_by(|a, b| a.grown().growth().total_cmp(&b.grown().growth()))?;
+        let function = printable(&worst.function);
+        let growth = worst.grown().growth();
+        Some((format!("the share of {function} grew by {growth:.1} points, more than {limit}"), worst.grown().chance))
+    };
+    if let Some((text, _)) = worst(certain) {
+        return Err(Failure::with_code(GREW, text));
     }
+    if let Some((text, chance)) = worst(uncertain) {
+        let why = format!("which chance alone explains, up to {chance:.1} points with so few samples");
+        terminal::warn(&format!("{text}, {why}: record longer, or at a higher rate (-r)"));
+    }
+    Ok(0)
 }
 
 /// Whether a file's name says that it holds something else than a picture in SVG.
@@ -107,7 +115,7 @@ fn read(file: &Path) -> Result<Recording, Failure> {
     crate::offline::walk(&mut recording, &[])?;
     complete(&mut recording, HALVES);
     for warning in &recording.warnings {
-        terminal::warn(&uunwind_report::formats::printable(warning));
+        terminal::warn(&printable(warning));
     }
     Ok(recording)
 }
@@ -122,7 +130,7 @@ fn described(file: &Path, recording: &Recording) -> String {
     let weight: u64 = recording.samples.iter().map(|sample| u64::from(sample.weight.max(1))).sum();
     let value = recording.value();
     let amount = value.unit.amount(weight, recording.settings.rate);
-    let file = uunwind_report::formats::printable(&file.to_string_lossy());
+    let file = printable(&file.to_string_lossy());
     format!("{file}: {amount} of {} in {} samples", value.text, recording.samples.len())
 }
 

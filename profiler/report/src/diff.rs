@@ -1,37 +1,90 @@
 //! Two recordings compared: where the share of a function in the CPU time changed. Shares, not times, are compared: two
-//! runs seldom do the same amount of work.
+//! runs seldom do the same amount of work. What chance alone explains, with as few samples as there are, is no change.
 
-use crate::formats::folded::fold;
+mod names;
+mod picture;
+
 use crate::formats::printable;
-use crate::formats::svg::visible_search;
-use crate::stacks::{Line, Profile};
-use inferno::flamegraph::{from_lines, Direction, Options, TextTruncateDirection};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use crate::formats::summary::Style;
+use crate::stacks::Profile;
+use names::names;
+pub use picture::picture;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 
-/// The share of a function in the CPU time of two recordings, in percent.
+/// Standard errors of a difference of shares that chance explains: of three hundred functions that did not change, one
+/// is beyond it.
+const ERRORS: f64 = 3.0;
+/// Smallest change that is shown, in points.
+const LEAST: f64 = 0.1;
+/// Columns of the table before the name.
+const USED: usize = 54;
+
+/// A share of the CPU time of two recordings, in percent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shares {
+    /// In the first recording.
+    pub before: f64,
+    /// In the second one.
+    pub after: f64,
+    /// By how many points the two may differ by chance.
+    pub chance: f64,
+}
+
+impl Shares {
+    /// `samples`: how many each recording has.
+    fn new([before, after]: [f64; 2], samples: [u64; 2]) -> Shares {
+        let [first, second] = samples.map(|samples| samples.max(1) as f64);
+        // Both are taken for samples of one share, which is what chance alone would mean.
+        let share = ((before * first + after * second) / (first + second) / 100.0).clamp(0.0, 1.0);
+        let error = (share * (1.0 - share) * (1.0 / first + 1.0 / second)).sqrt();
+        Shares { before, after, chance: ERRORS * 100.0 * error }
+    }
+
+    /// By how many points it grew.
+    pub fn growth(&self) -> f64 {
+        self.after - self.before
+    }
+
+    /// Whether it changed by more than chance explains.
+    pub fn has_changed(&self) -> bool {
+        self.growth().abs() >= LEAST && self.growth().abs() > self.chance
+    }
+}
+
+/// A function's shares.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// The function, with the file of an interpreted one.
     pub function: String,
-    /// By itself: before and after.
-    pub own: [f64; 2],
-    /// With what it calls: before and after.
-    pub total: [f64; 2],
+    /// By itself.
+    pub own: Shares,
+    /// With what it calls.
+    pub total: Shares,
 }
 
 impl Change {
-    /// By how many percentage points its share grew: by itself or with what it calls, whichever is more.
-    pub fn growth(&self) -> f64 {
-        (self.own[1] - self.own[0]).max(self.total[1] - self.total[0])
+    /// The share that grew more: by itself or with what it calls.
+    pub fn grown(&self) -> Shares {
+        // By itself first: where both grew by as much, that is the reason.
+        match self.total.growth() > self.own.growth() {
+            true => self.total,
+            false => self.own,
+        }
     }
 
-    fn change_of_own(&self) -> f64 {
-        self.own[1] - self.own[0]
+    fn has_changed(&self) -> bool {
+        self.own.has_changed() || self.total.has_changed()
+    }
+
+    /// By how many points the share changed that changed most.
+    fn most(&self) -> f64 {
+        self.own.growth().abs().max(self.total.growth().abs())
     }
 }
 
-/// Every function of either recording; the greatest change of time by itself comes first.
+/// Every function of either recording: those that changed by more than chance explains first, the greatest change
+/// first, by itself or with what it calls.
 pub fn changes(before: &Profile, after: &Profile) -> Vec<Change> {
     let mut shares: BTreeMap<String, ([f64; 2], [f64; 2])> = BTreeMap::new();
     let both = names(before, after);
@@ -54,145 +107,64 @@ pub fn changes(before: &Profile, after: &Profile) -> Vec<Change> {
             }
         }
     }
-    let mut changes: Vec<Change> =
-        shares.into_iter().map(|(function, (own, total))| Change { function, own, total }).collect();
-    changes.sort_by(|a, b| b.change_of_own().abs().total_cmp(&a.change_of_own().abs()));
+    let samples = samples(before, after);
+    let change = |(function, (own, total))| {
+        let (own, total) = (Shares::new(own, samples), Shares::new(total, samples));
+        Change { function, own, total }
+    };
+    let mut changes: Vec<Change> = shares.into_iter().map(change).collect();
+    // Of functions that call each other and changed by as much, the one that changed by itself is the reason.
+    let order = |change: &Change| (change.has_changed(), (change.most() * 10.0).round(), change.own.growth().abs());
+    changes.sort_by(|a, b| {
+        let ((a_changed, a_most, a_own), (b_changed, b_most, b_own)) = (order(a), order(b));
+        b_changed.cmp(&a_changed).then(b_most.total_cmp(&a_most)).then(b_own.total_cmp(&a_own))
+    });
     changes
 }
 
-/// By which a function of either recording is known in both: the names of the lines of each. The same code in another
-/// folder is the same function, so an interpreted function has its file's name only; with as many of its folders as
-/// distinguish it from another one in the same recording.
-fn names(before: &Profile, after: &Profile) -> [Vec<String>; 2] {
-    let mut depths: HashMap<(&str, &str), usize> = HashMap::new();
-    for profile in [before, after] {
-        let mut files: HashMap<(&str, &str), HashSet<&str>> = HashMap::new();
-        for line in profile.lines.iter().filter(|line| has_file(line)) {
-            files.entry((&line.function, tail(&line.file, 1))).or_default().insert(&line.file);
-        }
-        for (key, files) in files {
-            let most = files.iter().map(|file| file.split('/').count()).max().unwrap_or(1);
-            let differ = |depth: &usize| {
-                files.iter().map(|file| tail(file, *depth)).collect::<HashSet<_>>().len() == files.len()
-            };
-            let depth = (1..=most).find(differ).unwrap_or(most);
-            let known = depths.entry(key).or_default();
-            *known = depth.max(*known);
-        }
+/// Number of samples of each profile.
+fn samples(before: &Profile, after: &Profile) -> [u64; 2] {
+    [before, after].map(|profile| profile.stacks.iter().map(|stack| stack.samples).sum())
+}
+
+/// The changes as a table, the first `rows` of them, and what was left out of it.
+pub fn table(changes: &[Change], rows: usize, style: Style) -> String {
+    let changed: Vec<&Change> = changes.iter().filter(|change| change.has_changed()).collect();
+    let within = changes.iter().filter(|change| !change.has_changed() && change.most() >= LEAST);
+    let within: Vec<&Change> = within.collect();
+    let mut out = String::new();
+    let shown = &changed[..changed.len().min(rows)];
+    if !shown.is_empty() {
+        out.push_str(
+            "  by itself                with what it calls\n  change  before   after   change  before   after  function\n",
+        );
     }
-    [before, after].map(|profile| {
-        let name = |line: &Line| match has_file(line) {
-            true => {
-                let depth = depths.get(&(line.function.as_str(), tail(&line.file, 1))).copied().unwrap_or(1);
-                format!("{} ({})", line.function, tail(&line.file, depth))
-            }
-            false => line.merged(),
-        };
-        profile.lines.iter().map(name).collect()
-    })
-}
-
-/// Whether a function is known by its file, too.
-fn has_file(line: &Line) -> bool {
-    line.kind.is_semantic() && !line.file.is_empty()
-}
-
-/// The last `parts` parts of a path.
-fn tail(path: &str, parts: usize) -> &str {
-    path.rmatch_indices('/').nth(parts.saturating_sub(1)).map_or(path, |(at, _)| &path[at + 1..])
-}
-
-/// The changes as a table, the first `rows` of them that are at least a tenth of a point.
-pub fn table(changes: &[Change], rows: usize) -> String {
-    let mut out = String::from(
-        "             by itself        with what it calls\n  change  before   after    before   after  function\n",
-    );
-    let mut shown = 0;
-    for change in changes.iter().filter(|c| c.change_of_own().abs() >= 0.1).take(rows) {
-        let ([own_before, own_after], [before, after]) = (change.own, change.total);
+    let functions: Vec<String> = shown.iter().map(|change| change.function.clone()).collect();
+    for (change, name) in shown.iter().zip(style.names(&functions, USED)) {
+        let shares =
+            |shares: &Shares| format!("{:>+6.1} {:>7.1} {:>7.1}", shares.growth(), shares.before, shares.after);
         // Writing to a String cannot fail.
+        let _ = writeln!(out, "  {}   {}  {name}", shares(&change.own), shares(&change.total));
+    }
+    if let Some(left_out) = changed.len().checked_sub(rows).filter(|left_out| *left_out > 0) {
+        let _ = writeln!(out, "  {left_out} more functions changed by less");
+    }
+    if changed.is_empty() {
+        out.push_str("  no function's share changed by more than chance explains\n");
+    }
+    if let Some(greatest) = within.first() {
+        let share = match greatest.total.growth().abs() > greatest.own.growth().abs() {
+            true => greatest.total,
+            false => greatest.own,
+        };
         let _ = writeln!(
             out,
-            "  {:>+6.1} {own_before:>7.1} {own_after:>7.1}   {before:>7.1} {after:>7.1}  {}",
-            change.change_of_own(),
-            printable(&change.function)
+            "  {} left out, whose change may be chance: at most {:+.1} points, of {}, where chance explains {:.1}",
+            if within.len() == 1 { "1 function is".to_owned() } else { format!("{} functions are", within.len()) },
+            share.growth(),
+            printable(&greatest.function),
+            share.chance
         );
-        shown += 1;
     }
-    if shown == 0 {
-        out.push_str("  no function's share changed by a tenth of a point\n");
-    }
-    out
-}
-
-/// A flame graph of the second recording: red where a stack's share grew, blue where it shrank. What only the first one
-/// has stands beside it, below a remark.
-pub fn picture(before: &Profile, after: &Profile, title: &str) -> Result<Vec<u8>, String> {
-    let mut stacks: BTreeMap<String, [u64; 2]> = BTreeMap::new();
-    let both = names(before, after);
-    for ((side, profile), names) in [before, after].into_iter().enumerate().zip(&both) {
-        let whole: u64 = profile.stacks.iter().map(|stack| stack.weight).sum();
-        let mut named = names.iter();
-        let folded = fold(profile, |_| named.next().cloned().unwrap_or_default());
-        for line in folded.lines() {
-            let Some((stack, weight)) = line.rsplit_once(' ') else { continue };
-            let weight: u64 = weight.parse().unwrap_or(0);
-            stacks.entry(stack.to_owned()).or_default()[side] += (weight as f64 * WHOLE / whole.max(1) as f64) as u64;
-        }
-    }
-    if stacks.is_empty() {
-        return Err("neither recording has samples, so there is nothing to draw".to_owned());
-    }
-    let is_gone = |shares: &[u64; 2]| shares[0] > 0 && shares[1] == 0;
-    // A box is as wide as its second number, so what is gone has its former width, and half of what it is said to have
-    // had: the difference colours it.
-    let line = |(stack, shares): (&String, &[u64; 2])| match is_gone(shares) {
-        true => format!("{GONE};{stack} {} {}", 2 * shares[0], shares[0]),
-        false => format!("{stack} {} {}", shares[0], shares[1]),
-    };
-    let lines: Vec<String> = stacks.iter().map(line).collect();
-    let gone: u64 = stacks.values().filter(|shares| is_gone(shares)).map(|shares| shares[0]).sum();
-    let mut options = Options::default();
-    options.direction = Direction::Inverted;
-    options.text_truncate_direction = TextTruncateDirection::Right;
-    options.min_width = 0.1;
-    options.title = printable(title);
-    options.subtitle = Some("red: a greater share than before, blue: a smaller one".to_owned());
-    options.count_name = COUNT.to_owned();
-    let mut out = Vec::new();
-    from_lines(&mut options, lines.iter().map(String::as_str), &mut out).map_err(|e| e.to_string())?;
-    let whole = stacks.values().map(|shares| shares[1]).sum::<u64>().max(1);
-    let shown = with_shares(&String::from_utf8_lossy(&out), (whole + gone) as f64 / whole as f64);
-    Ok(visible_search(&shown).into_bytes())
-}
-
-/// Both recordings are scaled to this, fine enough for one sample in a million.
-const WHOLE: f64 = 1e6;
-/// What a box has, as its tooltip says.
-const COUNT: &str = "millionths";
-/// Above the stacks that only the first recording has.
-const GONE: &str = "[only before]";
-
-/// The picture with tooltips whose shares are of the second recording, not of all that is drawn.
-fn with_shares(svg: &str, drawn: f64) -> String {
-    let mut out = String::with_capacity(svg.len());
-    let mut rest = svg;
-    let before = format!(" {COUNT}, ");
-    while let Some((head, tail)) = rest.split_once(&before) {
-        out.push_str(head);
-        let Some((numbers, after)) = tail.split_once(")</title>") else {
-            out.push_str(&before);
-            rest = tail;
-            continue;
-        };
-        let scaled = |text: &str| text.trim_end_matches('%').parse::<f64>().map(|percent| percent * drawn).ok();
-        let mut parts = numbers.split("; ").map(scaled);
-        match (parts.next().flatten(), parts.next().flatten()) {
-            (Some(share), Some(change)) => out.push_str(&format!("{before}{share:.2}%; {change:+.2}%)</title>")),
-            _ => out.push_str(&format!("{before}{numbers})</title>")),
-        }
-        rest = after;
-    }
-    out.push_str(rest);
     out
 }
