@@ -75,6 +75,13 @@ fn shown(name: &str, resolved: &Resolved, executable: &Path) -> String {
 fn explain(name: &str, problem: &Problem) -> Failure {
     let not_executable = |text: String| Failure::with_code(NOT_EXECUTABLE, text);
     match problem {
+        Problem::NotFound if name.contains(char::is_whitespace) => Failure::with_code(
+            NOT_FOUND,
+            format!(
+                "{name:?}: no such program. If these are a program and its arguments, they are words of their own, \
+                 without quotes: uu record -- {name}"
+            ),
+        ),
         Problem::NotFound if name.contains('/') => {
             let script = runner(Path::new(name)).map_or_else(String::new, |run| format!("; a script is run so: {run}"));
             Failure::with_code(NOT_FOUND, format!("{name}: no such file. Check the path of the program{script}"))

@@ -16,6 +16,7 @@ fn programs_that_cannot_run_get_the_codes_of_env() {
     for (program, words) in [
         ("no-such-program", "no such program in PATH"),
         ("", "the program's name is empty"),
+        ("python3 app.py", "without quotes: uu record -- python3 app.py"),
         ("./no-such-file", "no such file"),
         ("./plain", "not executable"),
         ("./bin", "is a directory"),

@@ -35,7 +35,9 @@ type Place = (String, String, u32);
 /// A sample's JavaScript frames, innermost first.
 fn javascript(sample: &Sample) -> Vec<Place> {
     let frames = sample.frames.iter().filter_map(|frame| match frame {
-        Frame::Other { plugin, name, file, line } if plugin == "js" => Some((name.clone(), file.clone(), *line)),
+        Frame::Other { plugin, name, file, line } if plugin == "javascript" => {
+            Some((name.clone(), file.clone(), *line))
+        }
         _ => None,
     });
     frames.collect()

@@ -5,6 +5,10 @@ use cpp_demangle::DemangleOptions;
 
 /// The demangled form of a symbol; the symbol itself if it is not mangled.
 pub fn demangle(symbol: &str) -> String {
+    // A version, or `plt`: no mangled name has the sign.
+    if let Some((name, suffix)) = symbol.split_once('@').filter(|(name, _)| !name.is_empty()) {
+        return format!("{}@{suffix}", demangle(name));
+    }
     // Rust's legacy mangling has C++'s prefix and ends in a hash, which only its own demangler leaves out.
     if let Ok(name) = rustc_demangle::try_demangle(symbol) {
         return format!("{name:#}");
@@ -66,6 +70,8 @@ mod tests {
             assert_eq!(demangle(plain), plain);
         }
         assert_eq!(demangle("_ZN3foo3barEi"), "foo::bar(int)");
+        assert_eq!(demangle("_ZN3foo3barEi@plt"), "foo::bar(int)@plt");
+        assert_eq!(demangle("pthread_mutex_lock@@GLIBC_2.2.5"), "pthread_mutex_lock@@GLIBC_2.2.5");
         assert_eq!(demangle("_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE"), "core::fmt::Write::write_fmt");
         assert_eq!(demangle("_RNvCs1234_7mycrate3foo"), "mycrate::foo");
     }

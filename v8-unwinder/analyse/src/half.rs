@@ -25,7 +25,7 @@ impl Half for V8 {
         let name = uunwind_v8::NAME.iter().take_while(|byte| **byte != 0).map(|byte| char::from(*byte)).collect();
         Language {
             plugin: name,
-            label: "js".to_owned(),
+            label: "javascript".to_owned(),
             glue: GLUE.iter().map(|text| (*text).to_owned()).collect(),
             ..Language::default()
         }

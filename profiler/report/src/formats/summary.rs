@@ -7,6 +7,7 @@ mod lock_waits;
 mod locks;
 mod memory;
 mod names;
+mod own_code;
 mod parts;
 mod samples;
 mod starts;

@@ -27,6 +27,15 @@ pub fn head(recording: &Recording, profile: &Profile, style: Style) -> String {
     for warning in &recording.warnings {
         let _ = writeln!(out, "  {}", style.alert(&format!("warning: {}", crate::formats::printable(warning))));
     }
+    if profile.selected {
+        let (samples, weight) = profile.stacks.iter().fold((0u64, 0u64), |(samples, weight), stack| {
+            (samples.saturating_add(stack.samples), weight.saturating_add(stack.weight))
+        });
+        let amount = recording.value().unit.amount(weight, recording.settings.rate);
+        let what = recording.value().text;
+        let shown = format!("  shown      {amount} of {what} in {samples} samples, which meet the conditions; the rest of this part is of all");
+        let _ = writeln!(out, "{}", style.alert(&shown));
+    }
     if recording.is_alloc() {
         memory::head(recording, profile, &mut out);
     } else if recording.is_lock() {

@@ -1,5 +1,6 @@
 //! The summary of a recording of waits for locks: how many there were, for how long, for which locks, and who had them.
 
+use super::own_code::{frames, own_code};
 use super::{counted, percent, Style};
 use crate::stacks::{Kind, Line, Profile};
 use std::collections::{BTreeMap, HashMap};
@@ -11,6 +12,8 @@ use uunwind_recording::{LockWait, Recording, Unit};
 /// Locks in the table; with `-v` [`MORE`].
 const ROWS: usize = 5;
 const MORE: usize = 20;
+/// Holders of a lock that are named.
+const HOLDERS: usize = 3;
 
 /// What some waits add up to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -101,7 +104,7 @@ pub fn render(recording: &Recording, profile: &Profile, lines: &[Line], style: S
         let lock = locks.entry((process, address, wait.kind)).or_insert_with(|| Lock::of(wait));
         let weight = recording.waited(wait).bytes;
         lock.sum.add(recording, wait);
-        *lock.places.entry(place(profile, lines, stack)).or_default() += weight;
+        *lock.places.entry(place(recording, profile, lines, stack)).or_default() += weight;
         if wait.holder != 0 {
             *lock.holders.entry(holder(recording, process, wait.holder)).or_default() += weight;
         }
@@ -126,7 +129,7 @@ pub fn render(recording: &Recording, profile: &Profile, lines: &[Line], style: S
             most(&lock.places)
         );
         if !lock.holders.is_empty() {
-            let _ = writeln!(out, "{:48}held by {}", "", most(&lock.holders));
+            let _ = writeln!(out, "{:48}held by {}", "", shares(&lock.holders, waited));
         }
     }
     let more = locks.len().saturating_sub(rows);
@@ -159,12 +162,34 @@ fn most(names: &HashMap<String, f64>) -> String {
     most.map_or_else(|| "?".to_owned(), |(name, _)| name.clone())
 }
 
-/// The innermost function: the one that has called the lock's.
-fn place(profile: &Profile, lines: &[Line], stack: u32) -> String {
-    let stack = profile.stacks.get(stack as usize);
-    let of = stack.into_iter().flat_map(|stack| &stack.lines).filter_map(|line| lines.get(*line as usize));
-    let mut of = of.filter(|line| line.kind != Kind::Marker);
-    of.next().map_or_else(|| "?".to_owned(), |line| crate::formats::printable(&line.folded()))
+/// The names with the largest weights, with their shares of all if there are several.
+fn shares(names: &HashMap<String, f64>, all: f64) -> String {
+    let mut names: Vec<(&String, &f64)> = names.iter().collect();
+    names.sort_by(|(a, x), (b, y)| y.total_cmp(x).then(a.cmp(b)));
+    match &names[..] {
+        [(name, _)] => (*name).clone(),
+        _ => {
+            let share = |(name, time): &(&String, &f64)| format!("{name} {:.0} %", percent(**time as u64, all as u64));
+            let more = names.len().saturating_sub(HOLDERS);
+            let more = if more == 0 { String::new() } else { format!(", and {more} more") };
+            names.iter().take(HOLDERS).map(share).collect::<Vec<_>>().join(", ") + &more
+        }
+    }
+}
+
+/// The innermost function of the program's own code, with its line: what it calls to lock is mostly a library's.
+fn place(recording: &Recording, profile: &Profile, lines: &[Line], stack: u32) -> String {
+    let Some(stack) = profile.stacks.get(stack as usize) else { return "?".to_owned() };
+    let frames: Vec<_> = frames(profile, stack).collect();
+    let own = own_code(recording, &frames);
+    let Some((line, at)) = own.first() else { return "?".to_owned() };
+    let said = lines.get(*at).unwrap_or(line);
+    let text = match line.kind {
+        Kind::Semantic | Kind::Awaiting => said.folded(),
+        _ if said.file.is_empty() || said.line == 0 => said.function.clone(),
+        _ => format!("{} ({}:{})", said.function, said.file, said.position()),
+    };
+    crate::formats::printable(&text)
 }
 
 /// A thread by its id in its process, as people know it.
@@ -174,5 +199,48 @@ fn holder(recording: &Recording, process: u32, tid: u32) -> String {
     match name {
         Some(name) => format!("{} (thread {tid})", crate::formats::printable(name)),
         None => format!("thread {tid}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::PLAIN;
+    use super::*;
+    use crate::stacks::{Entry, Stack};
+    use uunwind_recording::{Settings, Thread};
+
+    /// A lock is named by the program's own line, not by the library's function that locks; and all who had it are.
+    #[test]
+    fn a_lock_has_its_place_in_the_program_and_its_holders() {
+        let line = |function: &str, file: &str, line| Line {
+            kind: Kind::Native,
+            file: file.to_owned(),
+            line,
+            ..Line::marker(function.to_owned())
+        };
+        let lines = vec![
+            line("__gthread_mutex_lock", "/usr/include/c++/12/bits/gthr-default.h", 749),
+            line("std::mutex::lock", "/usr/include/c++/12/bits/std_mutex.h", 100),
+            line("use_cache", "/srv/cache.cpp", 6),
+            line("main", "/srv/main.cpp", 20),
+        ];
+        let stack = Stack { thread: 0, lines: [0, 1, 2, 3].into(), labels: 0, samples: 3, weight: 1000 };
+        let entry = |sample| Entry { time: 0, stack: 0, weight: 1, sample };
+        let profile =
+            Profile { lines, stacks: vec![stack], entries: (0..3).map(entry).collect(), ..Profile::default() };
+        let thread = |tid, name: &str| Thread { tid, name: name.to_owned(), ..Thread::default() };
+        let wait = |sample, holder, duration| LockWait { sample, lock: 0x1000, duration, kind: 1, holder };
+        let mut recording = Recording {
+            threads: vec![thread(7, "waits"), thread(8, "first")],
+            lock_waits: vec![wait(0, 8, 600), wait(1, 9, 300), wait(2, 0, 100)],
+            ..Recording::default()
+        };
+        (recording.settings.flags, recording.settings.rate) = (Settings::LOCK, 1);
+        let said = render(&recording, &profile, &profile.lines, PLAIN).expect("a table");
+        assert!(said.contains("mutex 0x1000 in use_cache (/srv/cache.cpp:6)\n"), "{said}");
+        assert!(said.contains("held by first (thread 8) 60 %, thread 9 30 %\n"), "{said}");
+        recording.lock_waits.truncate(1);
+        let said = render(&recording, &profile, &profile.lines, PLAIN).expect("a table");
+        assert!(said.contains("held by first (thread 8)\n"), "{said}");
     }
 }

@@ -1,7 +1,8 @@
 //! What a summary says of waiting, where threads that wait were sampled, too.
 
+use super::own_code::{frames, own_code};
 use super::{percent, Style};
-use crate::paths::{is_library, shortened};
+use crate::paths::shortened;
 use crate::stacks::{Kind, Line, Profile, Stack};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -12,8 +13,6 @@ const ROWS: usize = 5;
 const VERBOSE_ROWS: usize = 10;
 /// Callers of a wait that are shown.
 const CALLERS: usize = 4;
-/// Beginnings of file names of C libraries.
-const LIBC: [&str; 4] = ["libc.so", "libc-", "libpthread", "ld-musl"];
 /// Idle threads that are named, and in a verbose summary.
 const IDLE: usize = 3;
 const VERBOSE_IDLE: usize = 20;
@@ -136,38 +135,19 @@ pub fn single_waits<'r>(
     })
 }
 
-/// Who waits, and in what: the innermost functions of the program's own code in an interpreted language, else of
-/// libraries in it, else of native code: the program's own, else all but the C library's that only make the call.
+/// Who waits, and in what: the innermost functions of the program's [own code](own_code).
 /// `lines`: those of the profile, with paths as people say them.
 fn text(recording: &Recording, profile: &Profile, lines: &[Line], stack: &Stack) -> String {
-    let mut frames = stack.lines.iter().filter_map(|line| Some((profile.lines.get(*line as usize)?, *line as usize)));
-    let call = frames.next().map_or("", |(line, _)| &line.function);
-    let callers: Vec<(&Line, usize)> = frames.filter(|(line, _)| line.kind != Kind::Marker).collect();
-    let in_libc = |line: &Line| {
-        let object = line.object.and_then(|object| recording.objects.get(object as usize));
-        let name = object.and_then(|object| object.path.rsplit(|byte| *byte == b'/').next()).unwrap_or_default();
-        LIBC.iter().any(|libc| name.starts_with(libc.as_bytes()))
-    };
-    let is_own = |line: &Line| !line.file.is_empty() && !is_library(&line.file);
-    let interpreted = || callers.iter().filter(|(line, _)| line.kind.is_semantic());
-    let mut shown: Vec<&(&Line, usize)> = interpreted().filter(|(line, _)| is_own(line)).take(CALLERS).collect();
-    if shown.is_empty() {
-        shown = interpreted().take(CALLERS).collect();
-    }
-    if shown.is_empty() {
-        shown = callers.iter().skip_while(|(line, _)| !is_own(line)).take(CALLERS).collect();
-    }
-    if shown.is_empty() {
-        shown = callers.iter().skip_while(|(line, _)| in_libc(line)).take(CALLERS).collect();
-    }
-    if shown.is_empty() {
-        shown = callers.iter().take(CALLERS).collect();
-    }
+    let call = stack.lines.first().and_then(|line| profile.lines.get(*line as usize));
+    let call = call.map_or("", |line| &line.function);
+    let callers: Vec<_> = frames(profile, stack).filter(|(line, _)| line.kind != Kind::Waiting).collect();
+    let shown = own_code(recording, &callers);
+    let shown = shown.iter().take(CALLERS);
     let name = |(line, at): &(&Line, usize)| match line.kind {
         Kind::Semantic | Kind::Awaiting => lines.get(*at).unwrap_or(line).folded(),
         _ => line.function.clone(),
     };
-    let mut names = shown.into_iter().map(name);
+    let mut names = shown.map(name);
     let first = names.next().map_or_else(|| call.to_owned(), |first| format!("{first} {call}"));
     std::iter::once(first).chain(names).collect::<Vec<_>>().join(" < ")
 }
