@@ -16,6 +16,8 @@ const CALLERS: usize = 4;
 /// Idle threads that are named, and in a verbose summary.
 const IDLE: usize = 3;
 const VERBOSE_IDLE: usize = 20;
+/// Shortest time without a CPU that is worth a line, in seconds.
+const QUEUED: f64 = 0.1;
 /// Single waits that are shown, and in a verbose summary.
 const SINGLE: usize = 3;
 const VERBOSE_SINGLE: usize = 10;
@@ -41,6 +43,15 @@ pub fn split(recording: &Recording, profile: &Profile, style: Style) -> String {
         waiting as f64 / rate,
         percent(waiting, all)
     );
+    // Ready threads neither run nor wait in a call.
+    let queued = recording.counters.iter().fold(0u64, |sum, (_, counters)| sum.saturating_add(counters.run_delay));
+    let queued = queued as f64 / 1e9;
+    if queued >= QUEUED && queued * 100.0 >= all as f64 / rate {
+        let _ = writeln!(
+            out,
+            "  queued     {queued:.2} s more, in which threads were ready and other programs had the CPUs: in no sample"
+        );
+    }
     let idle = &profile.idle;
     if !idle.threads.is_empty() {
         let (threads, one) = if idle.threads.len() == 1 { ("thread", "it") } else { ("threads", "each of them") };
@@ -156,7 +167,7 @@ fn text(recording: &Recording, profile: &Profile, lines: &[Line], stack: &Stack)
 mod tests {
     use super::*;
     use crate::selection::without_idle;
-    use uunwind_recording::Thread;
+    use uunwind_recording::{Counters, Thread};
 
     fn profile() -> Profile {
         let kinds = [("[waiting in read]", Kind::Waiting), ("work", Kind::Native), ("main", Kind::Native)];
@@ -180,6 +191,23 @@ mod tests {
             rows,
             ["   60.0 %    6.00s  main [waiting in read]", "   30.0 %    3.00s  work [waiting in read] < main"]
         );
+    }
+
+    /// On a busy machine much of the time passes while threads neither run nor wait in a call.
+    #[test]
+    fn time_without_a_cpu_is_said() {
+        let profile = Profile {
+            stacks: vec![Stack { thread: 0, lines: [1].into(), labels: 0, samples: 1, weight: 63 }],
+            ..profile()
+        };
+        for (delay, is_said) in [(2_500_000_000, true), (50_000_000, false), (0, false)] {
+            let counters = Counters { run_delay: delay, ..Counters::default() };
+            let mut recording = Recording { counters: vec![(0, counters)], ..Recording::default() };
+            recording.settings.rate = 100;
+            let said = split(&recording, &profile, super::super::PLAIN);
+            assert_eq!(said.contains("queued     2.50 s more"), is_said, "{said}");
+            assert_eq!(said.contains("queued"), is_said, "{said}");
+        }
     }
 
     /// A wait begins with the program's own code, not with the library that it waits in.
