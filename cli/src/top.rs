@@ -150,7 +150,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     let _ = kept.show();
     let last = shared.published.load();
     if last.tables.weight > 0 {
-        let _ = terminal::print(&view::plain(&last, LAST_ROWS));
+        let _ = terminal::print(&view::plain(&last, LAST_ROWS, terminal::style(false, false)));
     }
     code
 }

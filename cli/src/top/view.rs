@@ -4,6 +4,7 @@ use super::follow::{Published, RECENT};
 use std::cmp::Reverse;
 use std::sync::Arc;
 use uunwind_report::formats::printable;
+use uunwind_report::formats::summary::{Style, PLAIN};
 use uunwind_report::live::Row;
 
 /// The table that is shown.
@@ -137,7 +138,10 @@ impl View {
         self.first = self.first.min(rows.len().saturating_sub(room));
         lines.push(reversed(&cut(&format!("{:width$}", columns(self.table)), width)));
         let rate = f64::from(shown.rate.max(1));
-        lines.extend(rows.iter().skip(self.first).take(room).map(|row| cut(&line(row, &shown, rate), width)));
+        let rows: Vec<&&Row> = rows.iter().skip(self.first).take(room).collect();
+        let names: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
+        let names = Style { width, ..PLAIN }.names(&names, BEFORE_NAME);
+        lines.extend(rows.into_iter().zip(&names).map(|(row, name)| cut(&line(row, name, &shown, rate), width)));
         lines.resize(height.saturating_sub(1).max(AROUND - 1), String::new());
         let keys =
             if self.typing { format!("filter: {}_  (Enter: done, Esc: none)", self.filter) } else { KEYS.into() };
@@ -207,7 +211,7 @@ fn columns(table: Table) -> &'static str {
     }
 }
 
-fn line(row: &Row, shown: &Published, rate: f64) -> String {
+fn line(row: &Row, name: &str, shown: &Published, rate: f64) -> String {
     let share = |part: u64| part as f64 * 100.0 / shown.tables.recent.max(1) as f64;
     let seconds = |part: u64| part as f64 / rate;
     format!(
@@ -217,22 +221,29 @@ fn line(row: &Row, shown: &Published, rate: f64) -> String {
         seconds(row.all.own),
         seconds(row.all.total),
         row.language,
-        row.name
+        name
     )
 }
 
 /// The rows with most time, as plain text for what is left on the terminal at the end.
-pub fn plain(shown: &Published, most: usize) -> String {
+pub fn plain(shown: &Published, most: usize, style: Style) -> String {
     let mut rows: Vec<&Row> = shown.tables.charged.iter().collect();
     rows.sort_by(|a, b| (b.all.own, b.all.total, &a.name).cmp(&(a.all.own, a.all.total, &b.name)));
     let rate = f64::from(shown.rate.max(1));
     let mut text = "   OWN s  TOTAL s  LANGUAGE  FUNCTION\n".to_owned();
-    for row in rows.into_iter().take(most) {
+    rows.truncate(most);
+    let names: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
+    for (row, name) in rows.into_iter().zip(style.names(&names, BEFORE_PLAIN_NAME)) {
         let (own, total) = (row.all.own as f64 / rate, row.all.total as f64 / rate);
-        text += &format!("{own:>8.2} {total:>8.2}  {:<8}  {}\n", row.language, row.name);
+        text += &format!("{own:>8.2} {total:>8.2}  {:<8}  {name}\n", row.language);
     }
     text
 }
+
+/// Columns before the name in a row.
+const BEFORE_NAME: usize = 46;
+/// The same in the table that is left at the end.
+const BEFORE_PLAIN_NAME: usize = 29;
 
 /// The beginning of a text, at most `width` characters.
 fn cut(text: &str, width: usize) -> String {

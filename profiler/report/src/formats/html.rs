@@ -12,7 +12,7 @@ use columns::Columns;
 use serde_json::{json, Value};
 use std::collections::HashMap;
 use tree::{Interner, Tree};
-use uunwind_recording::{Held, Recording};
+use uunwind_recording::{Held, Recording, Unit};
 
 /// What the page shows of allocations, by choice.
 const HELD: [(Held, &str); 3] =
@@ -217,7 +217,15 @@ fn summary(recording: &Recording, profile: &Profile) -> String {
     let lost: u64 = recording.lost.iter().fold(0, |sum, lost| sum.saturating_add(lost.samples));
     let value = recording.value();
     let amount = value.unit.amount(weight, recording.settings.rate);
-    let mut text = format!("{amount} of {} in {} samples", value.text, recording.samples.len());
+    let samples = recording.samples.len();
+    let mut text = match recording.is_alloc() {
+        false => format!("{amount} of {} in {samples} samples", value.text),
+        true => {
+            let memory = recording.memory();
+            let [peak, end] = [memory.peak, memory.end].map(|held| Unit::Bytes.amount(held.weight(), 1));
+            format!("{amount} allocated, {peak} held at the peak, {end} not freed at the end, in {samples} samples")
+        }
+    };
     if let Some(end) = &recording.end {
         let wall = end.time.saturating_sub(recording.settings.start_monotonic) as f64 / 1e9;
         text = format!("{text}, {wall:.2} s long");

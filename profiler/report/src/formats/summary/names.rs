@@ -15,7 +15,7 @@ const ROUNDS: usize = 3;
 impl Style {
     /// The names of a table's rows, each cut to the columns that remain beside `used` columns. Different names stay
     /// different: what differs is added to those that would look the same.
-    pub(crate) fn names(self, names: &[String], used: usize) -> Vec<String> {
+    pub fn names(self, names: &[String], used: usize) -> Vec<String> {
         let mut shown: Vec<String> = names.iter().map(|name| self.name(name, used)).collect();
         for _ in 0..ROUNDS {
             let mut alike: HashMap<&str, Vec<usize>> = HashMap::new();
