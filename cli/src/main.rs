@@ -12,6 +12,7 @@ mod dump;
 mod exit;
 mod kernel_events;
 mod layout;
+mod merge;
 mod offline;
 mod options;
 mod pause;

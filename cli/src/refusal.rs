@@ -68,7 +68,7 @@ fn missing(command: &str, argument: &str) -> &'static str {
         (_, "--output") => "no output given (-o OUT)",
         ("uu run", "--report-crashes") => "nothing to do: --report-crashes is missing",
         ("uu record" | "uu run", _) => "no program given",
-        ("uu report" | "uu view", _) => "no recording given",
+        ("uu report" | "uu view" | "uu merge", _) => "no recording given",
         ("uu snapshot", _) => "no process given: it takes that of the uu that records",
         ("uu pause" | "uu resume", _) => "no process given: it takes one that is being recorded",
         ("uu diff", _) => "two recordings are compared: BEFORE and AFTER",

@@ -136,6 +136,31 @@ fn a_recording_and_its_reports() {
     assert!(table.contains("in 10 samples") && table.contains("no function's share changed"), "{table}");
     assert!(std::fs::read_to_string(uu.folder.join("diff.svg")).expect("a picture").contains("interrupted_function"));
 
+    // Twice itself, in ns: a folder's recordings, or files.
+    std::fs::create_dir(uu.folder.join("day")).expect("folder");
+    for name in ["a.uu", "b.uu"] {
+        std::fs::copy(uu.folder.join(recording), uu.folder.join("day").join(name)).expect("a copy");
+    }
+    std::fs::write(uu.folder.join("day/c.uu"), "no recording").expect("file");
+    let merged = uu.run(&["merge", "-o", "day.folded", "day"]);
+    let (code, text) = outcome(&merged);
+    assert!(code == 1 && text.contains("day/c.uu") && text.contains("2 of 3 recordings are in day.folded"), "{text}");
+    let weights = |folded: &str| -> Vec<(String, u64)> {
+        let line =
+            |line: &str| line.rsplit_once(' ').map(|(stack, n)| (stack.to_owned(), n.parse().expect("a number")));
+        folded.lines().filter_map(line).collect()
+    };
+    let once = weights(&String::from_utf8(report(&["-f", "folded"])).expect("text"));
+    let twice = weights(&std::fs::read_to_string(uu.folder.join("day.folded")).expect("folded stacks"));
+    let ratio = twice[0].1 / once[0].1;
+    assert!(ratio > 1_000_000 && ratio % 2 == 0, "{once:?} {twice:?}");
+    assert_eq!(twice, once.iter().map(|(stack, n)| (stack.clone(), n * ratio)).collect::<Vec<_>>());
+    for name in ["day.svg", "day.pb.gz", "day.callgrind"] {
+        assert_eq!(outcome(&uu.run(&["merge", "-o", name, recording, recording])).0, 0, "{name}");
+    }
+    let (code, text) = outcome(&uu.run(&["merge", "-o", "day.html", recording]));
+    assert!(code == 125 && text.contains("the format html has processes or times"), "{text}");
+
     // Its samples are of no Python.
     for format in ["summary", "svg", "folded", "html"] {
         let (code, text) = outcome(&uu.run(&["report", "--gil", "-f", format, recording]));

@@ -5,6 +5,7 @@
 //! * [`selection`], [`view`]: which of them are shown, and how;
 //! * [`formats`]: one file per output format;
 //! * [`diff`]: two recordings compared;
+//! * [`fleet`]: many recordings added up;
 //! * [`stream`]: lines of JSON while the program runs;
 //! * [`live`]: tables of a recording that still runs.
 //!
@@ -16,6 +17,7 @@
 
 pub mod charge;
 pub mod diff;
+pub mod fleet;
 pub mod formats;
 pub mod hide;
 mod line;

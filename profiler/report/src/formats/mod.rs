@@ -1,6 +1,6 @@
 //! Output formats, one file each.
 
-mod callgrind;
+pub mod callgrind;
 mod firefox;
 pub mod folded;
 mod functions;
