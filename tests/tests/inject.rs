@@ -62,6 +62,17 @@ fn files_get_the_numbers_that_they_get_alone() {
     assert_eq!(running.end(), Some(0), "a file had another number");
 }
 
+/// Whether a process has a timer for its thread with this index, the oldest being the first
+/// ([proc_pid_timers(5)](https://man7.org/linux/man-pages/man5/proc_pid_timers.5.html)).
+fn is_timed(pid: u32, index: usize) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
+    let mut threads: Vec<u32> =
+        tasks.filter_map(|task| task.expect("a thread").file_name().to_str()?.parse().ok()).collect();
+    threads.sort_unstable();
+    let timers = std::fs::read_to_string(format!("/proc/{pid}/timers")).expect("a list of timers");
+    threads.get(index).is_some_and(|tid| timers.lines().any(|line| line.ends_with(&format!("tid.{tid}"))))
+}
+
 /// A second recording finds the process as the first one did. A thread that begins later is sampled, too.
 #[test]
 fn a_sampler_goes_in_and_out_again_and_leaves_nothing() {
@@ -77,7 +88,13 @@ fn a_sampler_goes_in_and_out_again_and_leaves_nothing() {
     for round in 0..2 {
         let attached = Attached::begin_inside(&scratch, running.pid(), &["-r", "250"]);
         let spun = used_by_threads(running.pid())[1];
-        running.say("more");
+        running.say("stay");
+        // Until it is sampled, which takes as long as uu has to wait for a CPU, and for some time from then on.
+        wait_for("a timer of the later thread", || is_timed(running.pid(), all));
+        let later = || used_by_threads(running.pid()).get(all).copied().unwrap_or_default();
+        let begun = later();
+        wait_for("the later thread", || later() > begun + 0.2);
+        running.say("leave");
         assert_eq!(running.line(), "done");
         wait_for("the thread that spins", || used_by_threads(running.pid())[1] > spun + 0.3);
         attached.signal(libc::SIGINT);

@@ -1,7 +1,7 @@
 /* A program to be recorded from outside while it runs. One thread spins in known functions; two wait for each other with
    epoll_wait, thousands of times a second, and say so and end the program with 1 if a wait is interrupted. It writes
    "ready". "more" on standard input begins a thread of the name "later", which spins for 0.3 s of its own CPU time; then
-   the program writes "done". "end" ends it with 0. */
+   the program writes "done". "stay" begins one that spins until "leave", at least. "end" ends it with 0. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -18,6 +18,7 @@
 #define KEPT __attribute__((noinline, noclone))
 
 static int events[2];
+static volatile int stays;
 
 KEPT static void spins(void) {
     for (volatile unsigned long turns = 0;; turns++)
@@ -52,7 +53,7 @@ KEPT static void *in_ping_pong(void *own) {
 
 KEPT static void spins_later(void) {
     struct timespec used = {0, 0};
-    while (used.tv_sec == 0 && used.tv_nsec < 300000000)
+    while (stays || (used.tv_sec == 0 && used.tv_nsec < 300000000))
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
 }
 
@@ -80,6 +81,9 @@ int main(void) {
     while (fgets(line, sizeof line, stdin) != NULL) {
         if (strcmp(line, "end\n") == 0)
             _exit(0);
+        stays = strcmp(line, "stay\n") == 0;
+        if (strcmp(line, "leave\n") == 0)
+            continue;
         pthread_create(&thread, NULL, in_later, NULL);
     }
     return 4;
