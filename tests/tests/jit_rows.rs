@@ -66,9 +66,10 @@ fn replaced_code_is_not_stepped_by_the_rules_of_the_code_before() {
     let [first, between, second] = &samples[..] else { panic!("{}", recording.outcome.text()) };
     let names = |sample: &'_ Sample| sample.frames.iter().map(|f| f.name().to_owned()).collect::<Vec<_>>();
     for sample in [first, second] {
-        // Which of both names the code has is a question of times.
+        // Which of both names the code has is a question of times; it has none while either may have been there, which
+        // takes as long as the recorder has to wait for a CPU.
         let [call_back, replaced, rest @ ..] = &names(sample)[..] else { panic!("{}", sample.text()) };
-        let is_right = call_back == "call_back" && ["first", "second"].contains(&replaced.as_str());
+        let is_right = call_back == "call_back" && ["first", "second", "?"].contains(&replaced.as_str());
         let is_right = is_right && rest.iter().take(3).eq(["run_code", "run_replaced", "main"]);
         assert!(sample.complete() && is_right && !sample.frames.iter().any(is_by_frame_pointer), "{}", sample.text());
     }
