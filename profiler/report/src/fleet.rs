@@ -15,12 +15,15 @@ pub const LEFT_OUT: &str = "[stacks with less time]";
 const OF_STACK: usize = 3 * size_of::<Stack>();
 const OF_LINE: usize = 3 * size_of::<Line>();
 
+/// Of each thread and its stacks: the samples and their weight.
+type Stacks = HashMap<(u32, Box<[u32]>), (u64, u64)>;
+
 /// Recordings that were added up.
 pub struct Fleet {
     /// Its processes are programs, and its threads those of a program that have one name.
     recording: Recording,
     lines: HashMap<Line, u32>,
-    stacks: HashMap<(u32, Box<[u32]>), (u64, u64)>,
+    stacks: Stacks,
     programs: HashMap<Vec<u8>, u32>,
     threads: HashMap<(u32, String), u32>,
     /// Bytes that lines and stacks may take, and take.
@@ -157,12 +160,7 @@ fn line_of(lines: &mut HashMap<Line, u32>, used: &mut usize, line: &Line) -> u32
     })
 }
 
-fn put(
-    stacks: &mut HashMap<(u32, Box<[u32]>), (u64, u64)>,
-    used: &mut usize,
-    key: (u32, Box<[u32]>),
-    (samples, weight): (u64, u64),
-) {
+fn put(stacks: &mut Stacks, used: &mut usize, key: (u32, Box<[u32]>), (samples, weight): (u64, u64)) {
     let bytes = OF_STACK + 4 * key.1.len();
     let sum = stacks.entry(key).or_insert_with(|| {
         *used += bytes;
