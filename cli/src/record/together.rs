@@ -1,7 +1,7 @@
 //! Which options of `uu record` go together, and what each needs.
 
-use super::inside;
 use super::command_line::{Options, DEFAULT_RATE};
+use super::inside;
 use crate::exit::Failure;
 use crate::options::{self, Mode};
 use uunwind_report::formats::Format;
