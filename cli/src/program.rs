@@ -50,11 +50,6 @@ pub fn check(program: &OsStr) -> Result<Program, Failure> {
     if resolved.traits.go {
         notes.push(format!("{shown} was made by the Go compiler: goroutines show their native frames only"));
     }
-    if executable.file_name().is_some_and(|name| name == "java") {
-        let advice =
-            "use async-profiler for Java: uu shows the JVM's native frames, and names Java code by a perf map only";
-        notes.push(format!("{shown}: {advice}"));
-    }
     let (asan_runtime, allocator) = (resolved.traits.address_sanitizer, resolved.traits.allocator);
     Ok(Program { executable, closure, asan_runtime, allocator, notes })
 }

@@ -317,17 +317,6 @@ fn ticks_that_wait_for_a_sample_are_lost_when_their_thread_ends() {
     assert!(lost.is_some_and(|lost| lost >= 5), "{}", outcome.text());
 }
 
-#[test]
-fn java_is_named_with_what_to_use() {
-    let (burn, scratch) = burn("java", &[]);
-    let program = scratch.join("java");
-    executable::copy(Path::new(&burn), &program);
-    let words = [program.to_str().expect("text"), "0.3"];
-    let outcome = record(&scratch, &["-r", "199"], &words).expect_code(0);
-    let note = outcome.stderr.lines().find(|line| line.starts_with("  note")).expect("a note");
-    assert!(note.contains("use async-profiler for Java"), "{note}");
-}
-
 /// Constructors of the program's libraries run before ours.
 #[test]
 fn cpu_time_before_the_sampling_began_is_named() {

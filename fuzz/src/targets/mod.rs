@@ -12,6 +12,7 @@ mod facts;
 mod frame_words;
 mod from_code;
 mod gdb_list;
+mod hotspot_step;
 mod jit_names;
 mod kept_objects;
 mod language;
@@ -93,6 +94,7 @@ targets! { $
     lua_state: "what a program registers as a Lua state", lua_state::run, 150_000;
     luajit_step: "the Lua plugin on LuaJIT, called by the walk, over memory that is damaged", luajit_step::run, 20_000;
     ruby_overlay: "the Ruby plugin, called by the walk, over damaged structures of CRuby", ruby_overlay::run, 30_000;
+    hotspot_step: "the HotSpot plugin, called by the walk, over damaged frames and methods", hotspot_step::run, 20_000;
     v8_step: "the V8 plugin, called by the walk, over damaged frames and objects of V8", v8_step::run, 20_000;
     compiled_names: "symbols and source of Cython, mypyc and Nuitka", compiled_names::run, 60_000;
     python_lines: "location tables of CPython", python_lines::run, 150_000;

@@ -25,7 +25,7 @@ use uunwind_preload::injected;
 use uunwind_ring::injected::Control;
 
 /// The plugins by their index.
-const PLUGINS: [(u32, Entry); 4] = [(1, python), (2, lua), (3, ruby), (4, v8)];
+const PLUGINS: [(u32, Entry); 5] = [(1, python), (2, lua), (3, ruby), (4, v8), (5, hotspot)];
 
 unsafe extern "C" fn python(host: u32) -> *const uunwind_core::plugin::Plugin {
     uunwind_python::uu_plugin(host)
@@ -41,6 +41,10 @@ unsafe extern "C" fn ruby(host: u32) -> *const uunwind_core::plugin::Plugin {
 
 unsafe extern "C" fn v8(host: u32) -> *const uunwind_core::plugin::Plugin {
     uunwind_v8::uu_plugin(host)
+}
+
+unsafe extern "C" fn hotspot(host: u32) -> *const uunwind_core::plugin::Plugin {
+    uunwind_hotspot::uu_plugin(host)
 }
 
 /// Installs the handler. Arguments and results are in the control memory.

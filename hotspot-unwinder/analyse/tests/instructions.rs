@@ -1,0 +1,96 @@
+//! Instructions as the signal half understands them, against iced's decoder, over the code of this machine's JVMs.
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register};
+use std::collections::BTreeMap;
+use uunwind_elf::Image;
+use uunwind_hotspot::instruction::{decode, Effect, LONGEST};
+
+/// Bytes of code that are looked at, of each file.
+const BYTES: u64 = 6 << 20;
+
+fn executable() -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let folders = std::fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten();
+    let files = folders.filter(|folder| !folder.path().is_symlink()).map(|f| f.path().join("lib/server/libjvm.so"));
+    files
+        .filter_map(|file| {
+            let image = Image::open(&file).ok()?;
+            let code = image.segments().iter().find(|segment| segment.kind == 1 && segment.flags & 1 != 0)?;
+            let mut bytes = vec![0; code.file_size.min(BYTES) as usize];
+            image.read_address(code.address, &mut bytes).then_some((file, bytes))
+        })
+        .collect()
+}
+
+#[test]
+fn lengths_and_effects_are_those_of_another_decoder() {
+    let all = executable();
+    if all.is_empty() {
+        return uunwind_skips::skipped("machine code of HotSpot", "this machine has no JVM");
+    }
+    for (path, code) in all {
+        let mut decoder = Decoder::with_ip(64, &code, 0, DecoderOptions::NONE);
+        let mut factory = InstructionInfoFactory::new();
+        let mut instruction = Instruction::default();
+        let (mut right, mut refused) = (0u64, BTreeMap::<String, u64>::new());
+        while decoder.can_decode() {
+            let at = decoder.position();
+            decoder.decode_out(&mut instruction);
+            if instruction.is_invalid() {
+                continue;
+            }
+            let bytes = &code[at..code.len().min(at + LONGEST)];
+            let Some((length, effect)) = decode(bytes) else {
+                *refused.entry(format!("{:?}", instruction.mnemonic())).or_default() += 1;
+                continue;
+            };
+            let what = || format!("{}: {instruction:?} {:x?}: {effect:?}", path.display(), &bytes[..instruction.len()]);
+            assert_eq!(length, instruction.len(), "{}", what());
+            assert!(agrees(&instruction, effect, &mut factory), "{}", what());
+            right += 1;
+        }
+        let count: u64 = refused.values().sum();
+        println!("{}: {right} instructions, {count} refused: {refused:?}", path.display());
+        assert!(count * 200 < right, "{}: {count} refused: {refused:?}", path.display());
+    }
+}
+
+/// Whether the effect is what the instruction does to rsp and to the flow of control.
+fn agrees(instruction: &Instruction, effect: Effect, factory: &mut InstructionInfoFactory) -> bool {
+    let info = factory.info(instruction);
+    let writes = |register: Register| {
+        info.used_registers().iter().any(|used| {
+            used.register().full_register() == register
+                && matches!(used.access(), OpAccess::Write | OpAccess::ReadWrite | OpAccess::CondWrite)
+        })
+    };
+    let flow = match effect {
+        Effect::Call => matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall),
+        Effect::Return => instruction.flow_control() == FlowControl::Return,
+        Effect::Jump(distance) => {
+            instruction.flow_control() == FlowControl::UnconditionalBranch
+                && instruction.near_branch_target() == instruction.next_ip().wrapping_add_signed(distance.into())
+        }
+        Effect::JumpRegister(_) | Effect::JumpMemory => instruction.flow_control() == FlowControl::IndirectBranch,
+        Effect::Stop => {
+            matches!(instruction.flow_control(), FlowControl::Exception | FlowControl::Interrupt)
+                || instruction.mnemonic() == iced_x86::Mnemonic::Hlt
+        }
+        _ => matches!(
+            instruction.flow_control(),
+            FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend | FlowControl::Interrupt
+        ),
+    };
+    let stack = i64::from(instruction.stack_pointer_increment());
+    let moves = match effect {
+        Effect::Push(_) | Effect::PushOther => stack == -8,
+        Effect::Pop(_) => stack == 8,
+        Effect::Add(more) => stack == i64::from(more) || (stack == 0 && writes(Register::RSP)),
+        Effect::SetFrame => writes(Register::RBP) && !writes(Register::RSP),
+        Effect::ToFrame(_) | Effect::ToRegister(_) | Effect::Other => writes(Register::RSP),
+        Effect::Leave => writes(Register::RSP) && writes(Register::RBP),
+        Effect::Call | Effect::Return => true,
+        Effect::None | Effect::StoreFrame(_) | Effect::RestoreBytecode => !writes(Register::RSP),
+        Effect::Jump(_) | Effect::JumpRegister(_) | Effect::JumpMemory | Effect::Stop => !writes(Register::RSP),
+    };
+    flow && moves
+}
