@@ -21,6 +21,11 @@ const GLUE: &[&str] = &[
     "_PyObject_VectorcallTstate*",
     "_PyObject_VectorcallDictTstate*",
     "_PyVectorcall_*",
+    // What instructions of 3.15 call functions by, the references on the stack being theirs.
+    "_Py_VectorCall*",
+    "_Py_BuiltinCall*",
+    "_Py_CallBuiltin*",
+    "_PyCallMethodDescriptor*",
     "PyObject_Call*",
     "PyObject_Vectorcall*",
     "PyVectorcall_*",
@@ -168,9 +173,15 @@ mod tests {
     #[test]
     fn glue_goes_and_work_stays() {
         let python = Python.language();
-        for glue in
-            ["_PyEval_Vector", "_PyEval_EvalFrameDefault.cold", "PyEval_EvalCode", "run_mod", "pymain_run_file_obj"]
-        {
+        for glue in [
+            "_PyEval_Vector",
+            "_PyEval_EvalFrameDefault.cold",
+            "PyEval_EvalCode",
+            "run_mod",
+            "pymain_run_file_obj",
+            "_Py_VectorCallInstrumentation_StackRefSteal",
+            "_PyCallMethodDescriptorFastWithKeywords_StackRef",
+        ] {
             assert!(python.is_glue(glue), "{glue}");
         }
         for work in ["list_sort_impl", "ffi_call", "builtin_sorted", "run_modest", "_ctypes_callproc", "main", "?"] {
