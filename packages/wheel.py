@@ -26,8 +26,9 @@ def read(path):
         return file.read()
 
 
-for name in ("__init__.py", "__main__.py"):
-    entries["uunwind/" + name] = (read(os.path.join(here, "uunwind", name)), 0o644)
+for name in os.listdir(os.path.join(here, "uunwind")):
+    if name.endswith((".py", ".typed")):
+        entries["uunwind/" + name] = (read(os.path.join(here, "uunwind", name)), 0o644)
 for folder, _, names in os.walk(tree):
     for name in names:
         path = os.path.join(folder, name)
@@ -56,11 +57,14 @@ License: MIT OR Apache-2.0
 Requires-Python: >=3.8
 Classifier: Operating System :: POSIX :: Linux
 Classifier: Topic :: Software Development :: Debuggers
+Classifier: Typing :: Typed
 Description-Content-Type: text/markdown
 
 `uu record -- python3 app.py` shows where a program spends its CPU time: native code, Python and other
 languages, and code of JITs, in one stack. It needs Linux on x86-64 with glibc {1} or later.
-`python -m uunwind` is the same command.
+`python -m uunwind` is the same command. The module `uunwind` has the same stacks inside a program: `uunwind.stack()`,
+`uunwind.dump_threads()`, `uunwind.report_crashes()`, `uunwind.record()`, `uunwind.watchdog()`, `uunwind.label()`.
+`pytest --uu` and, in Jupyter, `%%uu` make profiles of tests and cells.
 """.format(version, glibc).encode(),
     0o644,
 )
@@ -68,7 +72,10 @@ entries[info + "/WHEEL"] = (
     "Wheel-Version: 1.0\nGenerator: uunwind\nRoot-Is-Purelib: false\nTag: {}\n".format(tag).encode(),
     0o644,
 )
-entries[info + "/entry_points.txt"] = (b"[console_scripts]\nuu = uunwind.__main__:main\n", 0o644)
+entries[info + "/entry_points.txt"] = (
+    b"[console_scripts]\nuu = uunwind.__main__:main\n\n[pytest11]\nuunwind = uunwind.pytest_plugin\n",
+    0o644,
+)
 
 record = []
 for name in sorted(entries):

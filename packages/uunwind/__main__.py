@@ -6,7 +6,7 @@ import sys
 from uunwind import TREE
 
 
-def main():
+def main() -> None:
     os.execv(os.path.join(TREE, "bin", "uu"), ["uu"] + sys.argv[1:])
 
 
