@@ -40,7 +40,7 @@ for folder, _, names in os.walk(tree):
                 entries["%s/licenses/%s" % (info, name)] = (read(path), mode)
             else:
                 entries["uunwind-%s.data/data/%s" % (version, place)] = (read(path), mode)
-        elif place.startswith("share/"):
+        elif place.startswith("share/") and not place.startswith("share/lua/"):
             entries["uunwind-%s.data/data/%s" % (version, place)] = (read(path), mode)
         elif os.path.islink(path):
             # A wheel has no symbolic links. This is a script for the linker, which looks beside it first.

@@ -98,6 +98,7 @@ fn packages_are_small_and_whole() {
         "share/bash-completion/completions/uu",
         "share/zsh/site-functions/_uu",
         "share/fish/vendor_completions.d/uu.fish",
+        "share/lua/5.1/uunwind.lua",
         "share/doc/uunwind/copyright",
         "share/doc/uunwind/LICENSE-MIT",
         "share/doc/uunwind/LICENSE-APACHE",
