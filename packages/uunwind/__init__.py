@@ -18,12 +18,16 @@ all of it is made of; docs/python.md describes each function.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+
+# As that of typing, which the command `uu` need not load.
+TYPE_CHECKING = False
 
 #: The folder with bin/uu, lib/libuunwind.so.0 and include/uu.h.
 TREE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tree")
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from uunwind._crash import report_crashes as report_crashes
     from uunwind._errors import Error as Error
     from uunwind._errors import LabelWarning as LabelWarning

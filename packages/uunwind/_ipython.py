@@ -76,5 +76,5 @@ def _show(page: str) -> None:
     shown: Any = importlib.import_module("IPython.display")
     with open(page, encoding="utf-8") as file:
         inside = html.escape(file.read())
-    frame = '<iframe style="width:100%%;height:%dpx;border:0" srcdoc="%s"></iframe>' % (HEIGHT, inside)
+    frame = '<div><iframe style="width:100%%;height:%dpx;border:0" srcdoc="%s"></iframe></div>' % (HEIGHT, inside)
     shown.display(shown.HTML(frame))
