@@ -1,5 +1,6 @@
 //! What is found out once, when the object is loaded: in normal context, by the loader.
 
+use crate::descriptor;
 use crate::libc_calls::{self, Keys};
 use core::ffi::{c_char, c_int, c_ulong, c_void};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -220,14 +221,14 @@ extern "C" fn in_child() {
     in_parent();
 }
 
-/// Finds where a TCB keeps the first block of thread-specific values (`struct pthread_key_data { seq, data }[32]`): two
-/// keys of our own get values, and the one place where both stand at the distance of their keys is it. 0 if none or
-/// several are found. The keys are given back.
+/// Finds where a thread's descriptor keeps the first block of thread-specific values (`struct pthread_key_data { seq,
+/// data }[32]`), as a distance from the thread pointer: two keys of our own get values, and the one place where both
+/// stand at the distance of their keys is it. 0 if none or several are found. The keys are given back.
 ///
 /// Before glibc 2.34 a program may have no libpthread, and then has no such keys.
 fn locate_tsd() -> u64 {
     let Some(Keys { create, delete, set }) = libc_calls::keys() else { return 0 };
-    const LIMIT: u64 = 2048;
+    const LIMIT: u64 = 8192;
     const FIRST_BLOCK: u32 = 32;
     let values = [0x7575_0001_dead_0001u64, 0x7575_0002_beef_0002];
     let mut keys = [u32::MAX; 2];
@@ -241,19 +242,18 @@ fn locate_tsd() -> u64 {
         }
     }
     let mut found = 0;
-    // On AArch64 it lies below the thread pointer, and its start is not published.
-    if keys.iter().all(|k| *k < FIRST_BLOCK) && !cfg!(target_arch = "aarch64") {
-        let tp = syscall::thread_pointer();
-        // SAFETY: glibc's struct pthread, which begins at the thread pointer, is larger than LIMIT.
-        let word = |offset: u64| unsafe { ((tp + offset) as *const u64).read_volatile() };
+    let own = descriptor::own();
+    if keys.iter().all(|k| *k < FIRST_BLOCK) && own.start < own.end && own.end - own.start <= LIMIT {
+        // SAFETY: it lies in the calling thread's descriptor.
+        let word = |at: u64| unsafe { (at as *const u64).read_volatile() };
         let mut matches = 0;
-        for base in (64..LIMIT).step_by(8) {
+        for base in (own.start + 64..own.end).step_by(8) {
             let holds = keys.iter().zip(values).all(|(key, value)| {
                 let at = base + 16 * u64::from(*key) + 8;
-                at < LIMIT && word(at) == value
+                at < own.end && word(at) == value
             });
             if holds {
-                found = base;
+                found = base.wrapping_sub(syscall::thread_pointer());
                 matches += 1;
             }
         }

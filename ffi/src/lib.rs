@@ -58,6 +58,9 @@ mod copy;
 mod crashes;
 mod deferred;
 mod describe;
+#[cfg_attr(target_arch = "x86_64", path = "descriptor/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "descriptor/aarch64.rs")]
+mod descriptor;
 mod embedder;
 mod exports;
 mod faults;

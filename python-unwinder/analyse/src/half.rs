@@ -112,6 +112,10 @@ impl Half for Python {
         }
     }
 
+    fn machines(&self) -> &'static [u16] {
+        &[crate::cpu::MACHINE]
+    }
+
     fn analyse(&self, image: &Image) -> uunwind_language::Finding {
         match analyse(image) {
             Finding::NotPython => uunwind_language::Finding::Unclaimed,

@@ -9,6 +9,7 @@
 //! - `debug_offsets`: from 3.13 on, files contain their offsets, and these take precedence;
 //! - `half`: what reports must know of Python;
 //! - `compiled`: functions that were compiled by Cython, mypyc or Nuitka;
+//! - `cpu`: what differs between CPUs;
 //! - `lock`, `taking`: where the GIL is, and the code that waits for it;
 //! - `recursive_lock`: who has a `threading.RLock` that a thread waits for;
 //! - `asyncio`: where asyncio's tasks are;
@@ -20,6 +21,9 @@
 
 mod asyncio;
 mod compiled;
+#[cfg_attr(target_arch = "x86_64", path = "cpu/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "cpu/aarch64.rs")]
+mod cpu;
 mod debug_offsets;
 mod global_locks;
 mod half;
@@ -101,6 +105,7 @@ fn facts(elf: &dyn Elf) -> Result<Option<Facts>, String> {
         return Err(format!("this is {build} of CPython {version} (it has {symbol})"));
     }
     let mut facts = Facts { python: version.hex, runtime: runtime.address, eval: eval.address, ..minor.layout };
+    cpu::adjust(version, &mut facts)?;
     facts.code_type =
         elf.symbol("PyCode_Type").ok_or_else(|| format!("CPython {version} without PyCode_Type"))?.address;
     if facts.chain == CHAIN_FRAME_OBJECT {

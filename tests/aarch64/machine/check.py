@@ -26,6 +26,17 @@ CALLS = {
     "main": {None},
     "_start": {None},
 }
+# The same of tests/aarch64/targets/graph.py.
+PYTHON_CALLS = {
+    "leaf": {"by_key", "deep", "generator"},
+    "by_key": {"in_sort"},
+    "in_sort": {"work"},
+    "deep": {"work", "deep"},
+    "generator": {"summed"},
+    "summed": {"work"},
+    "work": {"main", "Thread.run"},
+    "main": {"<module>"},
+}
 # Functions of the C library's start files, which are linked into the program.
 OF_STARTFILES = {"__do_global_dtors_aux", "deregister_tm_clones", "register_tm_clones", "frame_dummy", "call_weak_fn",
                  "_init", "_fini"}
@@ -260,6 +271,32 @@ def test_from_outside():
     wrong = [(fault_of(frames, "/test/graph-plain"), frames) for head, frames in found if "complete" in head]
     wrong = [each for each in wrong if each[0]]
     need(wrong == [], f"{len(wrong)} impossible stacks, such as {wrong[:2]}")
+
+
+def test_python():
+    """CPython 3.11: its frames in the native stack, in the order of its calls."""
+    result = "/tmp/python.txt"
+    done = run("uu", "record", "-r", "499", "--no-keep", "-f", "samples", "-o", result, "--", "python3.11",
+               "/test/graph.py", "8")
+    need(done.returncode == 0 and done.stdout.startswith("done"), f"{done.returncode}: {done.stderr[-1500:]}")
+    with open(result, encoding="utf-8", errors="replace") as file:
+        found = samples(file.read())
+    wrong, with_frames, doubtful, complete = [], 0, 0, 0
+    for head, frames in found:
+        names = [name for kind, name, _ in frames if kind == "py"]
+        with_frames += "work" in names
+        doubtful += "desync" in " ".join(head)
+        complete += "complete" in head
+        for callee, caller in zip(names, names[1:]):
+            if callee in PYTHON_CALLS and caller not in PYTHON_CALLS[callee]:
+                wrong.append((callee, caller, names))
+    print(f"# python: {len(found)} samples, {complete} complete, {with_frames} with the program's functions, "
+          f"{doubtful} doubtful, {len(wrong)} wrong")
+    need(len(found) >= 100, f"{len(found)} samples: {done.stderr[-1500:]}")
+    need(not wrong, f"{len(wrong)} impossible, such as {wrong[:3]}")
+    said = f"{found[-1]}{done.stderr[-2500:]}"
+    need(with_frames >= 0.5 * len(found), f"{with_frames} of {len(found)} have the program's functions: {said}")
+    need(doubtful <= 0.02 * len(found), f"{doubtful} of {len(found)} are doubtful")
 
 
 def test_refusals():
