@@ -202,7 +202,7 @@ def test_wall():
     need(done.returncode == 0, f"exit code {done.returncode}: {done.stderr[-1500:]}")
     with open(result, encoding="utf-8", errors="replace") as file:
         found = samples(file.read())
-    waits = [frames for head, frames in found if any(frame[0] == "wait" or "nanosleep" in frame[1] for frame in frames)]
+    waits = [frames for _, frames in found if any(frame[0] == "waiting" for frame in frames)]
     need(waits, f"no sample of a thread that waits among {len(found)}: {[frames[:3] for _, frames in found][:5]}")
 
 
