@@ -55,7 +55,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
         save::may_replace(path)?;
     }
     if let Some(result) = &places.result {
-        save::check(result)?;
+        save::check(result, "The program was not started")?;
     }
     if arguments.flags & FLAG_ALLOC != 0 {
         stand_before_malloc(&mut config, arguments.python_malloc)?;

@@ -9,13 +9,10 @@ use tempfile::NamedTempFile;
 use uunwind_elf::files;
 use uunwind_recorder::output::partial;
 
-/// Checks that a file can be written, and leaves no trace.
-pub fn check(path: &Path) -> Result<(), Failure> {
+/// Checks that a file can be written, and leaves no trace. `so_far`: what was not done, if it cannot.
+pub fn check(path: &Path, so_far: &str) -> Result<(), Failure> {
     let fail = |e: std::io::Error| {
-        Failure::new(format!(
-            "cannot write {}: {e}. The program was not started; choose another place with -o FILE",
-            path.display()
-        ))
+        Failure::new(format!("cannot write {}: {e}. {so_far}; choose another place with -o FILE", path.display()))
     };
     if files::check_special(path).map_err(fail)? {
         return Ok(());

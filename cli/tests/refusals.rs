@@ -5,6 +5,15 @@ mod support;
 use std::os::unix::fs::PermissionsExt;
 use support::{exists, outcome, Installation};
 
+/// A running process was started by others, and runs on.
+#[test]
+fn a_result_of_a_running_process_that_cannot_be_written() {
+    let uu = Installation::new("attached");
+    let pid = std::process::id().to_string();
+    let (code, text) = outcome(&uu.run(&["record", "-p", &pid, "-o", "no-folder/x.svg"]));
+    assert!(code == 125 && text.contains("The process is not recorded; choose another place"), "{text}");
+}
+
 #[test]
 fn programs_that_cannot_run_get_the_codes_of_env() {
     let uu = Installation::new("codes");

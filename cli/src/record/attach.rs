@@ -28,7 +28,7 @@ type Recorded = (Outcome, Option<Recording>);
 /// Records the process; returns the exit code.
 pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failure> {
     if let Some(result) = &places.result {
-        save::check(result)?;
+        save::check(result, "The process is not recorded")?;
     }
     let mut attach = Attach {
         pid,
