@@ -7,7 +7,7 @@ use uunwind_core::plugin::guest::Guest;
 
 /// Limit of instructions, and of the bytes that are read at once.
 const INSTRUCTIONS: u32 = 128;
-const CHUNK: usize = 64;
+const CHUNK: usize = 48;
 
 /// How it ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +40,7 @@ pub enum Base {
 }
 
 /// A place relative to a register as it was at the beginning.
-pub type At = (Base, i64);
+pub type At = (Base, i32);
 
 /// What is to come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,13 +55,17 @@ pub struct Ahead {
     /// The frame pointer is pushed, or stored on the stack.
     pub saves_frame: bool,
     /// Where it is stored.
-    pub stored_at: Option<i64>,
+    pub stored_at: Option<i32>,
     /// `mov %rsp,%rbp` is to come: with the register that was pushed before the frame pointer, if one was.
     pub enters: bool,
     /// The register that was pushed last before the frame pointer was.
     pub pushed: Option<u8>,
-    /// rax is popped before that.
+    /// rax is popped.
     pub pops_rax: bool,
+    /// rax is pushed.
+    pub pushes_rax: bool,
+    /// rax is stored at the stack pointer.
+    pub stores_rax: bool,
     /// `leave` or its like is to come.
     pub leaves: bool,
     /// The interpreter loads its bytecode pointer.
@@ -71,9 +75,31 @@ pub struct Ahead {
     /// Pushes, pops and their like are to come.
     pub pushes: u32,
     pub pops: u32,
-    /// The highest that the stack pointer gets before the first call, relative to the beginning.
-    pub highest: i64,
+    /// The highest that the stack pointer gets before the first call, relative to the beginning; and at all.
+    pub highest: i32,
+    pub peak: i32,
 }
+
+const NOTHING: Ahead = Ahead {
+    end: End::Unknown,
+    sp: (Base::Sp, 0),
+    frame: None,
+    popped: None,
+    saves_frame: false,
+    stored_at: None,
+    enters: false,
+    pushed: None,
+    pops_rax: false,
+    pushes_rax: false,
+    stores_rax: false,
+    leaves: false,
+    restores_bytecode: false,
+    calls: false,
+    pushes: 0,
+    pops: 0,
+    highest: 0,
+    peak: 0,
+};
 
 /// The code that is followed.
 #[derive(Clone, Copy)]
@@ -89,9 +115,17 @@ pub struct Code {
 }
 
 /// What is to come from `pc` on.
-#[inline(never)]
+#[inline(always)]
 pub fn from(guest: &Guest<'_>, code: &Code, pc: u64) -> Ahead {
-    let mut state = State::new();
+    let mut ahead = NOTHING;
+    follow(guest, code, pc, &mut ahead);
+    ahead
+}
+
+/// Fills in what was nothing, in place: a handler's stack is short.
+#[inline(never)]
+fn follow(guest: &Guest<'_>, code: &Code, pc: u64, ahead: &mut Ahead) {
+    let mut state = State { ahead, frame: (Base::Frame, 0), last_pop: None, last_push: None };
     let mut window = Window { bytes: [0; CHUNK], start: 0, len: 0 };
     let mut at = pc;
     for _ in 0..INSTRUCTIONS {
@@ -113,7 +147,6 @@ pub fn from(guest: &Guest<'_>, code: &Code, pc: u64) -> Ahead {
             break;
         }
     }
-    state.ahead
 }
 
 /// The bytes that a conditional jump leaves out, if it jumps over a few instructions; otherwise 0.
@@ -151,8 +184,8 @@ impl Window {
 }
 
 /// What is known between two instructions.
-struct State {
-    ahead: Ahead,
+struct State<'a> {
+    ahead: &'a mut Ahead,
     /// Where the frame pointer points, relative to the beginning: once `mov %rsp,%rbp` has come.
     frame: At,
     /// The register that was popped last, and from where.
@@ -160,34 +193,16 @@ struct State {
     last_push: Option<u8>,
 }
 
-impl State {
-    fn new() -> State {
-        let ahead = Ahead {
-            end: End::Unknown,
-            sp: (Base::Sp, 0),
-            frame: None,
-            popped: None,
-            saves_frame: false,
-            stored_at: None,
-            enters: false,
-            pushed: None,
-            pops_rax: false,
-            leaves: false,
-            restores_bytecode: false,
-            calls: false,
-            pushes: 0,
-            pops: 0,
-            highest: 0,
-        };
-        State { ahead, frame: (Base::Frame, 0), last_pop: None, last_push: None }
-    }
-
-    fn add(&mut self, more: i64) {
+impl State<'_> {
+    fn add(&mut self, more: i32) {
         let (base, at) = self.ahead.sp;
         let at = at.saturating_add(more);
         self.ahead.sp = (base, at);
-        if base == Base::Sp && !self.ahead.calls {
-            self.ahead.highest = self.ahead.highest.max(at);
+        if base == Base::Sp {
+            self.ahead.peak = self.ahead.peak.max(at);
+            if !self.ahead.calls {
+                self.ahead.highest = self.ahead.highest.max(at);
+            }
         }
     }
 
@@ -210,6 +225,7 @@ impl State {
             self.ahead.saves_frame = true;
             self.ahead.pushed = self.last_push;
         } else {
+            self.ahead.pushes_rax |= register == Some(RAX);
             self.ahead.pushes = self.ahead.pushes.wrapping_add(1);
         }
         self.last_push = register;
@@ -223,7 +239,7 @@ impl State {
             Effect::Push(register) => self.push(Some(register)),
             Effect::PushOther => self.push(None),
             Effect::Pop(register) => self.pop(register),
-            Effect::Add(more) => self.add(more.into()),
+            Effect::Add(more) => self.add(more),
             Effect::SetFrame => {
                 self.ahead.enters = true;
                 self.frame = self.ahead.sp;
@@ -231,7 +247,7 @@ impl State {
             Effect::ToFrame(more) => {
                 self.ahead.leaves = true;
                 self.ahead.sp = self.frame;
-                self.add(more.into());
+                self.add(more);
             }
             Effect::Leave => {
                 self.ahead.leaves = true;
@@ -241,9 +257,10 @@ impl State {
             Effect::ToRegister(register) => self.ahead.sp = (Base::Register(register), 0),
             Effect::StoreFrame(at) => {
                 if let (Base::Sp, sp) = self.ahead.sp {
-                    self.ahead.stored_at = Some(sp.saturating_add(at.into()));
+                    self.ahead.stored_at = Some(sp.saturating_add(at));
                 }
             }
+            Effect::StoreRax => self.ahead.stores_rax = true,
             Effect::RestoreBytecode => self.ahead.restores_bytecode = true,
             Effect::Other => self.ahead.sp = (Base::Unknown, 0),
             Effect::Call => self.ahead.calls = true,

@@ -61,6 +61,8 @@ pub enum Kind {
     Method,
     /// The wrapper of a native method.
     Native,
+    /// Code that leads calls from the interpreter to compiled methods, and back.
+    Adapter,
     /// Code that leads calls to methods that are found by the receiver.
     Dispatch,
     /// Anything else.
@@ -237,6 +239,7 @@ fn kind(java: &Java<'_, '_>, blob: u64) -> Option<Kind> {
         [b'n', b'm', b'e', b't', b'h', b'o', b'd', 0, ..] => Kind::Method,
         [b'n', b'a', b't', b'i', b'v', b'e', b' ', b'n', b'm', b'e', b't', b'h', b'o', b'd', 0, ..] => Kind::Native,
         [b'v', b't', b'a', b'b', b'l', b'e', b' ', ..] => Kind::Dispatch,
+        [b'I', b'2', b'C', b'/', b'C', b'2', b'I', b' ', ..] => Kind::Adapter,
         _ => Kind::Stub,
     })
 }

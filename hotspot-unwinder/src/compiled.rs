@@ -11,8 +11,8 @@ use crate::step::{at, register, Outer};
 
 /// Bytes after the entry for on-stack replacement in which a frame may be made.
 const ENTRY: u64 = 48;
-/// Limit of what is pushed for a moment, in bytes.
-const PUSHED: i64 = 64;
+/// Limit of what is pushed for a moment, in bytes: registers that are kept across a call.
+const PUSHED: i32 = 4096;
 
 /// The caller of a frame, by its size. `raised`: bytes that the stack pointer is below the frame's.
 pub fn by_size(java: &Java<'_, '_>, blob: &Blob, raised: u64) -> Option<Outer> {
@@ -28,17 +28,27 @@ pub fn by_size(java: &Java<'_, '_>, blob: &Blob, raised: u64) -> Option<Outer> {
     Some(Outer { pc, sp, frame: Some(frame), restored: true })
 }
 
-/// The caller of a compiled method's frame. `None`: it is not known.
-#[inline(never)]
-pub fn outer(java: &Java<'_, '_>, blob: &Blob) -> Option<Outer> {
-    let pc = java.guest.view().pc;
-    let stubs = match blob.kind {
-        Kind::Method => java.place(blob.address, blob.code, java.facts.nmethod_stubs)?,
-        _ => blob.end,
-    };
-    if !java.guest.exact() {
-        return by_size(java, blob, pops_after(java, pc));
+/// Where the code of a blob ends, and its handlers begin.
+fn stubs(java: &Java<'_, '_>, blob: &Blob) -> Option<u64> {
+    match blob.kind {
+        Kind::Method => java.place(blob.address, blob.code, java.facts.nmethod_stubs),
+        _ => Some(blob.end),
     }
+}
+
+/// The caller of a compiled method's frame. `None`: it is not known. `lowered`: see [`lowered`].
+pub fn outer(java: &Java<'_, '_>, blob: &Blob, lowered: u64) -> Option<Outer> {
+    match java.guest.exact() {
+        true => interrupted(java, blob),
+        false => by_size(java, blob, lowered),
+    }
+}
+
+/// The caller of a frame that is interrupted anywhere.
+#[inline(never)]
+fn interrupted(java: &Java<'_, '_>, blob: &Blob) -> Option<Outer> {
+    let pc = java.guest.view().pc;
+    let stubs = stubs(java, blob)?;
     // Handlers and the like, which are entered in many ways.
     if pc >= stubs {
         return None;
@@ -61,8 +71,7 @@ pub fn outer(java: &Java<'_, '_>, blob: &Blob) -> Option<Outer> {
             return None;
         }
     }
-    let raised = u64::try_from(ahead.highest).ok().filter(|_| ahead.highest <= PUSHED)?;
-    by_size(java, blob, raised)
+    by_size(java, blob, raised(blob, &ahead)?)
 }
 
 enum Answer {
@@ -90,13 +99,13 @@ fn proven(java: &Java<'_, '_>, blob: &Blob, ahead: &Ahead) -> Answer {
     }
     let guest = java.guest;
     let (sp, view_sp) = (at(guest, ahead.sp), guest.view().sp);
-    let Some(above) = sp.and_then(|sp| sp.checked_sub(view_sp)).map(|above| above as i64) else {
+    let Some(above) = sp.and_then(|sp| i64::try_from(sp.checked_sub(view_sp)?).ok()) else {
         return if ahead.calls { Answer::No } else { Answer::Wrong };
     };
     // Bytes from the stack pointer of the whole frame to the return address.
     let whole = 8 * blob.frame_words as i64 - 8;
-    let is_whole = above >= whole && above - whole <= PUSHED;
-    let is_part = (0..=whole.saturating_add(PUSHED)).contains(&above);
+    let is_whole = above >= whole && above - whole <= PUSHED.into();
+    let is_part = (0..=whole.saturating_add(PUSHED.into())).contains(&above);
     // A call may be one that does not return, and what follows it other code's.
     if ahead.calls && !is_whole {
         return Answer::No;
@@ -131,7 +140,7 @@ fn entering(java: &Java<'_, '_>, blob: &Blob, code: &ahead::Code) -> Option<Oute
     if ahead.end != End::Reached || lowered > 0 {
         return None;
     }
-    let above = lowered.checked_add(8 * i64::try_from(blob.frame_words).ok()?)?.checked_sub(8)?;
+    let above = i64::from(lowered).checked_add(8 * i64::try_from(blob.frame_words).ok()?)?.checked_sub(8)?;
     let address = guest.view().sp.checked_add_signed(above).filter(|_| above >= 0)?;
     let pc = guest.word(address)?;
     let is_saved = !ahead.saves_frame && ahead.stored_at.is_none() && above >= 8;
@@ -142,7 +151,46 @@ fn entering(java: &Java<'_, '_>, blob: &Blob, code: &ahead::Code) -> Option<Oute
     Some(Outer { pc, sp: address.checked_add(8)?, frame, restored: is_saved })
 }
 
-/// Bytes that the instructions at a return address pop: what was pushed for the call.
+/// Bytes that the stack pointer is below the frame's, by what gives them back. `None`: that cannot be said.
+fn raised(blob: &Blob, ahead: &Ahead) -> Option<u64> {
+    let whole = 8 * i32::try_from(blob.frame_words).ok()? - 8;
+    let before_call = if ahead.calls { ahead.highest } else { -1 };
+    let bytes = match (ahead.end, ahead.sp) {
+        (End::Return, (Base::Sp, above)) => match above.saturating_sub(whole) {
+            bytes @ 0..=PUSHED => bytes,
+            // What follows a call that does not return may be other code's.
+            _ => before_call,
+        },
+        (End::Return, _) => 0,
+        _ if ahead.frame.is_some() => before_call,
+        _ => ahead.peak,
+    };
+    u64::try_from(bytes).ok().filter(|_| bytes <= PUSHED)
+}
+
+/// Likewise, at a return address; 0 where none is. It follows from the code alone, and is kept.
+#[inline(never)]
+pub fn lowered(java: &Java<'_, '_>, blob: &Blob) -> Option<u64> {
+    let view = java.guest.view();
+    if java.guest.exact() {
+        return Some(0);
+    }
+    let key = [view.pc, 2, blob.address, view.facts as u64, view.bias];
+    if let Some([bytes, _]) = java.guest.recall(&key) {
+        return Some(bytes);
+    }
+    let stubs = stubs(java, blob)?;
+    // Calls from handlers go on in other code.
+    if view.pc >= stubs {
+        return Some(0);
+    }
+    let code = ahead::Code { start: blob.code, end: stubs, until: 0, until_frame: false, over: false };
+    let bytes = raised(blob, &ahead::from(java.guest, &code, view.pc)).unwrap_or_else(|| pops_after(java, view.pc));
+    java.guest.remember(&key, &[bytes, 0]);
+    Some(bytes)
+}
+
+/// Bytes that the first instructions at a return address pop.
 fn pops_after(java: &Java<'_, '_>, pc: u64) -> u64 {
     let mut bytes = [0; 4];
     if !java.guest.bytes(pc, &mut bytes) {

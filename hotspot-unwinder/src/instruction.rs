@@ -37,6 +37,8 @@ pub enum Effect {
     ToRegister(u8),
     /// The frame pointer is stored at the stack pointer plus this.
     StoreFrame(i32),
+    /// `mov %rax,(%rsp)`
+    StoreRax,
     /// The bytecode pointer is loaded from the interpreter's frame: `mov -64(%rbp),%r13`.
     RestoreBytecode,
     /// It changes the stack pointer in another way.
@@ -288,6 +290,7 @@ fn operand(bytes: &[u8], opcode: u8, at: usize, immediate: usize, prefix: Operan
             Some((RSP, at)) => Effect::StoreFrame(at),
             _ => Effect::None,
         },
+        0x89 if reg == RAX && prefix.wide() && base() == Some((RSP, 0)) => Effect::StoreRax,
         0x8b if reg == R13 && prefix.wide() && base() == Some((RBP, -64)) => Effect::RestoreBytecode,
         0x8d if reg == RSP => match base() {
             Some((RSP, more)) if prefix.wide() => Effect::Add(more),

@@ -4,6 +4,7 @@ use crate::ahead::{self, At, Base, End};
 use crate::code::{self, Blob, Java, Kind};
 use crate::compiled;
 use crate::facts::Facts;
+use crate::instruction::{R13, RAX};
 use crate::interpreted;
 use crate::method::{self, Room};
 use crate::scopes::Scopes;
@@ -25,6 +26,8 @@ const DWARF: [u8; 8] = [0, 2, 1, 3, 7, 6, 4, 5];
 /// (<https://github.com/openjdk/jdk17u/blob/master/src/hotspot/cpu/x86/stubGenerator_x86_64.cpp>,
 /// `generate_call_stub`).
 const ENTRY_SAVES: [(u8, u64); 5] = [(3, 56), (12, 64), (13, 72), (14, 80), (15, 88)];
+/// Limit of the arguments that an adapter copies, in bytes.
+const LARGEST_ARGUMENTS: u64 = 4096;
 /// Limit of the distance from the stack pointer to a frame pointer of a stub, in bytes.
 const LARGEST_STUB: u64 = 1 << 20;
 
@@ -80,7 +83,7 @@ pub fn at(guest: &Guest<'_>, (base, offset): At) -> Option<u64> {
         Base::Register(number) => register(guest, number)?,
         Base::Unknown => return None,
     };
-    base.checked_add_signed(offset)
+    base.checked_add_signed(offset.into())
 }
 
 /// [`uunwind_core::plugin::Plugin::step`] of this plugin.
@@ -118,8 +121,14 @@ fn visit(java: &Java<'_, '_>, blob: &Blob, room: &mut Room) -> Option<Shown> {
         }
         Kind::Method | Kind::Native => {
             let called = called_from(java, blob)?;
-            leave(java, &compiled::outer(java, blob)?)?;
+            // Not below each other: a handler's stack is short.
+            let lowered = compiled::lowered(java, blob)?;
+            leave(java, &compiled::outer(java, blob, lowered)?)?;
             Some(methods(java, blob, called, room))
+        }
+        Kind::Adapter => {
+            leave(java, &adapter(java, blob)?)?;
+            Some(Shown::Nothing)
         }
         Kind::Dispatch | Kind::Stub => {
             leave(java, &stub(java, blob)?)?;
@@ -197,6 +206,40 @@ fn methods(java: &Java<'_, '_>, blob: &Blob, offset: i32, room: &mut Room) -> Sh
         true => Shown::Methods,
         false => Shown::Doubt,
     }
+}
+
+/// The caller where its call is being adapted: to a compiled method, for which the arguments are copied below the
+/// interpreter's and the return address below these, or to the interpreter, for which the return address is popped to
+/// rax, and stored below the arguments. r13 is the caller's stack pointer once something was copied
+/// (<https://github.com/openjdk/jdk17u/blob/master/src/hotspot/cpu/x86/sharedRuntime_x86_64.cpp>, `gen_i2c_adapter`,
+/// `gen_c2i_adapter`).
+#[inline(never)]
+fn adapter(java: &Java<'_, '_>, blob: &Blob) -> Option<Outer> {
+    let (guest, sp) = (java.guest, java.guest.view().sp);
+    if !guest.exact() {
+        return None;
+    }
+    let code = ahead::Code { start: blob.code, end: blob.end, until: 0, until_frame: false, over: false };
+    let ahead = ahead::from(guest, &code, guest.view().pc);
+    let is_still = ahead.pushes == 0 && ahead.pops == 0 && ahead.sp == (Base::Sp, 0) && !ahead.calls;
+    let caller = register(guest, R13).filter(|caller| {
+        let above = caller.wrapping_sub(sp);
+        above.is_multiple_of(8) && (8..=LARGEST_ARGUMENTS).contains(&above)
+    });
+    let (pc, caller) = match ahead.end {
+        // To what handles calls that are not for this method: nothing was done yet.
+        End::JumpOut if is_still && !ahead.stores_rax => (guest.word(sp)?, sp.checked_add(8)?),
+        End::Jump if ahead.calls => return None,
+        // The interpreter's arguments lie above its return address, which stays there.
+        End::Jump if ahead.pushes_rax => (guest.word(caller?.checked_sub(8)?)?, caller?),
+        End::Jump if ahead.pops_rax && ahead.pops == 1 && ahead.sp.0 == Base::Sp => {
+            (guest.word(sp)?, sp.checked_add(8)?)
+        }
+        End::Jump if ahead.stores_rax => (register(guest, RAX)?, caller?),
+        End::Jump if is_still => (guest.word(sp)?, caller?),
+        _ => return None,
+    };
+    Some(Outer { pc, sp: caller, frame: guest.register(RBP), restored: false })
 }
 
 /// The caller of a frame of a stub.

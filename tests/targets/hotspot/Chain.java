@@ -107,7 +107,7 @@ public class Chain {
         System.arraycopy(bytes, 0, bytes, 1000, 1000);
         byte[] copy = Arrays.copyOf(bytes, 200);
         sum += new StringBuilder().append(sum).append(copy.length).toString().hashCode();
-        sum += (int) (Math.sin(sum) * 100) + Integer.toString(sum).length();
+        sum += Integer.toString(sum).length();
         if (sum % 11 == 0) {
             work();
         }
