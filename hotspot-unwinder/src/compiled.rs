@@ -185,7 +185,10 @@ pub fn lowered(java: &Java<'_, '_>, blob: &Blob) -> Option<u64> {
         return Some(0);
     }
     let code = ahead::Code { start: blob.code, end: stubs, until: 0, until_frame: false, over: false };
-    let bytes = raised(blob, &ahead::from(java.guest, &code, view.pc)).unwrap_or_else(|| pops_after(java, view.pc));
+    let ahead = ahead::from(java.guest, &code, view.pc);
+    // Where the return is not come to, nothing has to agree with what was given back.
+    let proven = if ahead.end == End::Return { raised(blob, &ahead) } else { None };
+    let bytes = proven.unwrap_or_else(|| pops_after(java, view.pc));
     java.guest.remember(&key, &[bytes, 0]);
     Some(bytes)
 }
