@@ -91,6 +91,11 @@ fn agrees(instruction: &Instruction, effect: Effect, factory: &mut InstructionIn
         Effect::Call | Effect::Return => true,
         Effect::None | Effect::StoreFrame(_) | Effect::RestoreBytecode => !writes(Register::RSP),
         Effect::Jump(_) | Effect::JumpRegister(_) | Effect::JumpMemory | Effect::Stop => !writes(Register::RSP),
+        Effect::StoreRax => {
+            instruction.mnemonic() == iced_x86::Mnemonic::Mov
+                && (instruction.memory_base(), instruction.memory_index()) == (Register::RSP, Register::None)
+                && (instruction.memory_displacement64(), instruction.op1_register()) == (0, Register::RAX)
+        }
     };
     flow && moves
 }
