@@ -12,9 +12,9 @@ pub const FACTS_VERSION: u32 = 1;
 /// Limit of all offsets in structures, in bytes.
 const LARGEST: u32 = 4096;
 
-/// [`Numbers`]: compressed numbers as JDK 8 to 18 have them.
+/// `numbers::Numbers`: compressed numbers as JDK 8 to 18 have them.
 pub const NUMBERS_OLD: u32 = 1;
-/// [`Numbers`]: without bytes that are zero, as JDK 21 and later have them.
+/// `numbers::Numbers`: without bytes that are zero, as JDK 21 and later have them.
 pub const NUMBERS_NEW: u32 = 2;
 
 /// [`Place::form`]: the structure has no such field.
