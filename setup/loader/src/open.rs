@@ -68,7 +68,7 @@ pub enum Trouble {
     #[error("is called \"{0}\", as is {1}, which was found first")]
     SameName(String, PathBuf),
     /// A recording cannot hold any more plugins.
-    #[error("is one too many: a recording holds {} plugins", crate::MOST)]
+    #[error("is one too many: a recording holds {} plugins, and those of UU_PLUGINS come first", crate::MOST)]
     TooMany,
 }
 

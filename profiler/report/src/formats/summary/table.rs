@@ -84,8 +84,8 @@ pub(super) struct Printer<'a> {
     has_times: bool,
 }
 
-/// The language that is not written as its label, with a capital.
-const SPELLED: [(&str, &str); 1] = [("javascript", "JavaScript")];
+/// Languages that are not written as their labels, with a capital.
+const SPELLED: [(&str, &str); 2] = [("py", "Python"), ("javascript", "JavaScript")];
 
 impl<'a> Printer<'a> {
     /// A language as people write it, by the name of its plugin.
