@@ -5,7 +5,6 @@ use super::{percent, Style};
 use crate::stacks::{Kind, Line, Profile, Stack};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
-use uunwind_language::Language;
 use uunwind_recording::{Held, Recording, Unit, Value};
 use uunwind_ring::record::SampleKind;
 
@@ -77,32 +76,14 @@ pub(super) struct Printer<'a> {
     all: u64,
     rate: u32,
     value: &'static Value,
-    languages: &'a [Language],
     /// Least share of a row, in percent.
     least: f64,
     /// False: the program has asked for samples, which stand for no time.
     has_times: bool,
 }
 
-/// Languages that are not written as their labels, with a capital.
-const SPELLED: [(&str, &str); 2] = [("py", "Python"), ("javascript", "JavaScript")];
-
 impl<'a> Printer<'a> {
-    /// A language as people write it, by the name of its plugin.
-    fn language(&self, plugin: &str) -> String {
-        let label = self.languages.iter().find(|language| language.plugin == plugin).map(|language| &*language.label);
-        let label = label.unwrap_or(plugin);
-        if let Some((_, spelled)) = SPELLED.iter().find(|(name, _)| *name == label) {
-            return (*spelled).to_owned();
-        }
-        let mut name = super::super::printable(label);
-        if let Some(first) = name.get_mut(..1) {
-            first.make_ascii_uppercase();
-        }
-        name
-    }
-
-    pub(super) fn new(recording: &'a Recording, profile: &'a Profile, lines: &'a [Line], style: Style) -> Printer<'a> {
+    pub(super) fn new(recording: &Recording, profile: &'a Profile, lines: &'a [Line], style: Style) -> Printer<'a> {
         Printer {
             profile,
             lines,
@@ -110,7 +91,6 @@ impl<'a> Printer<'a> {
             all: profile.stacks.iter().fold(0u64, |sum, stack| sum.saturating_add(stack.weight)),
             rate: recording.settings.rate,
             value: recording.value(),
-            languages: &recording.languages,
             least: match !style.verbose && profile.stacks.iter().any(|stack| profile.waits(stack)) {
                 true => BESIDE_WAITS,
                 false => 0.0,
@@ -227,7 +207,10 @@ fn languages(profile: &Profile, printer: &Printer<'_>) -> Vec<String> {
     let table = |(plugin, (_, lines)): (&str, (u64, HashMap<u32, Amount>))| {
         let row = |(line, amount)| Row { name: printer.place(line), amount, ..Row::default() };
         let rows = lines.into_iter().map(row).collect();
-        let name = printer.language(plugin);
+        let mut name = super::super::printable(plugin);
+        if let Some(first) = name.get_mut(..1) {
+            first.make_ascii_uppercase();
+        }
         let title = match printer.verb() {
             Some(verb) => format!("Lines of {name} that {verb} most, with the native code that they call"),
             None => format!("Hottest lines of {name}, with the native code that they call"),
