@@ -65,6 +65,10 @@ pub fn step(here: &Here<'_>, cursor: &mut Cursor) -> u32 {
     if cursor.state == FAR && here.is_loop {
         return far(here, cursor);
     }
+    if cursor.state == LOST && here.is_loop {
+        // Its frames may be among those that could not be read, also where the loop itself was interrupted.
+        return OVERLAY_INTERPRETER | OVERLAY_DESYNC;
+    }
     if cursor.state != TRACKING || !here.guest.inside(cursor.boundary) {
         return here.without_frames();
     }

@@ -184,6 +184,28 @@ fn links_to_dead_frames_are_not_followed() {
     }
 }
 
+/// A generator's frame has been taken off the data stack and is linked for some instructions more (RETURN_GENERATOR).
+#[test]
+fn a_chain_that_cannot_be_read_is_doubt_in_an_interrupted_frame_too() {
+    for version in ALL.into_iter().filter(|version| version.facts.chain == PYTHON_3_13.facts.chain) {
+        for exact in [false, true] {
+            let mut p = two_activations(version);
+            show(&p, &[loop_frame(INNER, SIZE, false)]);
+            // Its memory may be given back, too.
+            p.current = 0x4141_4141_4140;
+            p.publish();
+            let answers = show(&p, &[loop_frame(INNER, SIZE, exact), loop_frame(OUTER, SIZE, false)]);
+            let lost = shown(OVERLAY_INTERPRETER | OVERLAY_DESYNC, &[]);
+            assert_eq!(
+                answers,
+                [lost, shown(OVERLAY_INTERPRETER | OVERLAY_DESYNC, &[])],
+                "{:#x}, {exact}",
+                version.facts.python
+            );
+        }
+    }
+}
+
 #[test]
 fn a_boundary_at_an_unusual_place_is_doubted() {
     for version in ALL {
