@@ -7,7 +7,8 @@
 //!
 //! Memory is seven pages: variables and methods, the native stack, the code cache. No object covers the code.
 
-use super::language::{self, Walked, INDEX};
+use super::language::{self, Memory, Walked, BASE, INDEX};
+use super::step::{Process, NATIVE_CODE};
 use crate::input::Input;
 use std::mem::size_of;
 use std::sync::Mutex;
@@ -16,13 +17,11 @@ use uunwind_core::cache::last_walk::LastWalk;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Reader, Region};
-use uunwind_core::plugin::{Description, ABI, TABLE_LIMIT, TEXT_LIMIT};
+use uunwind_core::plugin::ABI;
 use uunwind_core::regs::{Regs, RBP, RSP};
-use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{Claim, Claimed, Env, Look, Names, Replay};
+use uunwind_core::walk::Claim;
 
-const BASE: u64 = 0x10_0000;
 const BYTES: usize = 7 * 4096;
 /// Addresses in memory. The static fields are at `BASE`, which is the load bias.
 const HEAPS: u64 = BASE + 0x40;
@@ -48,8 +47,6 @@ const INSTRUCTIONS: u64 = 0x200;
 const TABLES: u64 = 0x800;
 /// Where code was interrupted, or something was called.
 const AT: u64 = INSTRUCTIONS + 0x80;
-/// Returns to here end the walk.
-const NATIVE_CODE: u64 = 0x80_0000;
 /// r13: DWARF's number.
 const R13: usize = 13;
 
@@ -132,77 +129,22 @@ struct Aligned([u8; FACTS_LEN]);
 
 static FACTS: Mutex<Aligned> = Mutex::new(Aligned([0; FACTS_LEN]));
 
-struct Process {
-    claim: Claim,
-    names: language::Names,
-}
-
-impl Env for Process {
-    fn rule(&mut self, _: &Cursor, _: &mut Reader<'_>) -> Packed {
-        Rule::end().pack()
-    }
-
-    fn look(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
-        let is_native = cursor.lookup_pc() >= NATIVE_CODE - 1;
-        let claim = if is_native { Claimed::No } else { Claimed::By(self.claim) };
-        Look { claim, ..Look::at(self.rule(cursor, reader)) }
-    }
-}
-
-impl Names for Process {
-    fn find_name(&mut self, _: u8, code: u64, fingerprint: u64) -> u32 {
-        language::find_name(&self.names, code, fingerprint)
-    }
-
-    fn describe(&mut self, _: u8, description: &Description, reader: &mut Reader<'_>) -> u32 {
-        let texts =
-            [(&description.name, TEXT_LIMIT), (&description.file, TEXT_LIMIT), (&description.table, TABLE_LIMIT)];
-        for (text, limit) in texts.into_iter().filter(|(text, _)| !text.is_own()) {
-            reader.read(text.address, &mut vec![0; text.len.min(limit) as usize]);
-        }
-        language::add_name(&mut self.names, description.code, description.fingerprint)
-    }
-}
-
-impl Replay for Process {}
-
-/// Memory, written to by address.
-struct World(Vec<u8>);
+struct World(Memory);
 
 impl World {
-    fn put(&mut self, address: u64, bytes: &[u8]) {
-        let place = usize::try_from(address.wrapping_sub(BASE)).ok();
-        let room = place.and_then(|at| self.0.get_mut(at..at.checked_add(bytes.len())?));
-        if let Some(room) = room {
-            room.copy_from_slice(bytes);
-        }
-    }
-
-    fn word(&mut self, address: u64, word: u64) {
-        self.put(address, &word.to_le_bytes());
-    }
-
-    fn half(&mut self, address: u64, half: u32) {
-        self.put(address, &half.to_le_bytes());
-    }
-
-    fn short(&mut self, address: u64, short: u16) {
-        self.put(address, &short.to_le_bytes());
-    }
-
     fn new(kind: u64, count: u64) -> World {
-        let mut world = World(vec![0; BYTES]);
+        let mut world = World(Memory::new(BYTES));
         world.heap();
         world.method();
         world.code(kind);
         for frame in 0..count {
             let pointer = NATIVE + frame * FRAME + POINTER;
             let next = if frame + 1 < count { Self::returned_to(kind) } else { NATIVE_CODE };
-            world.word(pointer, pointer + FRAME);
-            world.word(pointer + 8, next);
-            world.word(pointer - 8, pointer + 16);
-            world.word(pointer - 24, METHOD);
-            world.word(pointer - 64, CONSTANT + 48 + 3);
+            world.0.word(pointer, pointer + FRAME);
+            world.0.word(pointer + 8, next);
+            world.0.word(pointer - 8, pointer + 16);
+            world.0.word(pointer - 24, METHOD);
+            world.0.word(pointer - 64, CONSTANT + 48 + 3);
         }
         world
     }
@@ -210,42 +152,42 @@ impl World {
     fn heap(&mut self) {
         let end = CODE + 3 * PAGE;
         for (at, word) in [CODE, end, HEAPS, QUEUE].into_iter().enumerate() {
-            self.word(BASE + 8 * at as u64, word);
+            self.0.word(BASE + 8 * at as u64, word);
         }
-        self.half(HEAPS, 1);
-        self.word(HEAPS + 8, HEAP_LIST);
-        self.word(HEAP_LIST, HEAP);
-        self.word(HEAP + 8 + 16, CODE);
-        self.word(HEAP + 8 + 24, end);
-        self.word(HEAP + 120 + 16, SEGMENTS);
-        self.half(HEAP + 256, 7);
+        self.0.half(HEAPS, 1);
+        self.0.word(HEAPS + 8, HEAP_LIST);
+        self.0.word(HEAP_LIST, HEAP);
+        self.0.word(HEAP + 8 + 16, CODE);
+        self.0.word(HEAP + 8 + 24, end);
+        self.0.word(HEAP + 120 + 16, SEGMENTS);
+        self.0.half(HEAP + 256, 7);
         // A page has 32 segments.
         for segment in 0..96u8 {
-            self.put(SEGMENTS + u64::from(segment), &[segment % 32]);
+            self.0.put(SEGMENTS + u64::from(segment), &[segment % 32]);
         }
-        self.word(QUEUE + 8, CODE);
-        self.half(QUEUE + 20, PAGE as u32);
+        self.0.word(QUEUE + 8, CODE);
+        self.0.half(QUEUE + 20, PAGE as u32);
     }
 
     fn method(&mut self) {
-        self.word(METHOD + 8, CONSTANT);
-        self.word(CONSTANT + 8, POOL);
-        self.half(CONSTANT + 24, 8);
+        self.0.word(METHOD + 8, CONSTANT);
+        self.0.word(CONSTANT + 8, POOL);
+        self.0.half(CONSTANT + 24, 8);
         for (at, short) in [(28, 1), (32, 8), (34, 1), (36, 2), (40, 4)] {
-            self.short(CONSTANT + at, short);
+            self.0.short(CONSTANT + at, short);
         }
         // Lines: 5, and 6 from the fourth bytecode on.
-        self.put(CONSTANT + 56, &[5, 4 << 3 | 1, 0]);
-        self.word(POOL + 24, CLASS);
-        self.short(POOL + 54, 3);
-        self.half(POOL + 60, 4);
-        self.word(CLASS + 24, SYMBOLS);
+        self.0.put(CONSTANT + 56, &[5, 4 << 3 | 1, 0]);
+        self.0.word(POOL + 24, CLASS);
+        self.0.short(POOL + 54, 3);
+        self.0.half(POOL + 60, 4);
+        self.0.word(CLASS + 24, SYMBOLS);
         let texts: [&[u8]; 4] = [b"a/B", b"method", b"()V", b"B.java"];
         for (index, text) in (0..).zip(texts) {
             let symbol = SYMBOLS + 32 * index;
-            self.short(symbol + 4, text.len() as u16);
-            self.put(symbol + 6, text);
-            self.word(POOL + 72 + 8 * index, symbol);
+            self.0.short(symbol + 4, text.len() as u16);
+            self.0.put(symbol + 6, text);
+            self.0.word(POOL + 72 + 8 * index, symbol);
         }
     }
 
@@ -253,39 +195,39 @@ impl World {
         let names: [&[u8]; 3] = [b"Interpreter", b"nmethod", b"a stub"];
         for (page, name) in (0..).zip(names) {
             let block = CODE + page * PAGE;
-            self.word(block + 8, 1);
+            self.0.word(block + 8, 1);
             let blob = block + BLOB;
-            self.put(BLOB_NAMES + 16 * page, name);
-            self.word(blob + 96, BLOB_NAMES + 16 * page);
-            self.half(blob + 20, 8);
-            self.half(blob + 28, (FRAME / 8) as u32);
-            self.word(blob + 32, block + INSTRUCTIONS);
-            self.word(blob + 40, block + TABLES);
-            self.put(block + INSTRUCTIONS, &[0x90; (TABLES - INSTRUCTIONS) as usize]);
+            self.0.put(BLOB_NAMES + 16 * page, name);
+            self.0.word(blob + 96, BLOB_NAMES + 16 * page);
+            self.0.half(blob + 20, 8);
+            self.0.half(blob + 28, (FRAME / 8) as u32);
+            self.0.word(blob + 32, block + INSTRUCTIONS);
+            self.0.word(blob + 40, block + TABLES);
+            self.0.put(block + INSTRUCTIONS, &[0x90; (TABLES - INSTRUCTIONS) as usize]);
             // What was called from there.
-            self.put(block + AT - 5, &[0xe8, 0, 0, 0, 0]);
+            self.0.put(block + AT - 5, &[0xe8, 0, 0, 0, 0]);
         }
         // add $0x70,%rsp; pop %rbp; ret
         if kind == 2 {
-            self.put(CODE + 2 * PAGE + AT, &[0x48, 0x83, 0xc4, 0x70, 0x5d, 0xc3]);
+            self.0.put(CODE + 2 * PAGE + AT, &[0x48, 0x83, 0xc4, 0x70, 0x5d, 0xc3]);
         }
         let block = CODE + PAGE;
         let blob = block + BLOB;
-        self.word(blob + 112, METHOD);
-        self.word(blob + 120, block + TABLES + 0x100);
+        self.0.word(blob + 112, METHOD);
+        self.0.word(blob + 120, block + TABLES + 0x100);
         let tables = (TABLES - BLOB) as u32;
         for (at, half) in [(252, tables), (260, tables), (268, tables + 0x40), (272, tables + 0x70)] {
-            self.half(blob + at, half);
+            self.0.half(blob + at, half);
         }
-        self.word(block + TABLES, METHOD);
+        self.0.word(block + TABLES, METHOD);
         // A call in a method that is inlined in itself, between two that are none.
         let entries = [(u32::MAX, 0), ((AT - INSTRUCTIONS) as u32, 8), (i32::MAX as u32, 0)];
         for (at, (offset, record)) in (0..).zip(entries) {
-            self.half(block + TABLES + 0x40 + 16 * at, offset);
-            self.half(block + TABLES + 0x44 + 16 * at, record);
+            self.0.half(block + TABLES + 0x40 + 16 * at, offset);
+            self.0.half(block + TABLES + 0x44 + 16 * at, record);
         }
-        self.put(block + TABLES + 0x108, &[20, 1, 4]);
-        self.put(block + TABLES + 0x114, &[0, 1, 2]);
+        self.0.put(block + TABLES + 0x108, &[20, 1, 4]);
+        self.0.put(block + TABLES + 0x114, &[0, 1, 2]);
     }
 
     /// Where a frame of this kind was interrupted.
@@ -308,20 +250,7 @@ pub fn run(data: &[u8]) -> bool {
     // A panic of an earlier input leaves only bytes in it.
     let mut place = FACTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     place.0.copy_from_slice(facts().as_bytes());
-    while !input.is_empty() {
-        // The offset is reduced, since damage that hits nothing tests nothing.
-        let at = usize::from(input.u16()) % (BYTES + FACTS_LEN);
-        let len = usize::from(input.u8());
-        let bytes = input.bytes(len);
-        match at.checked_sub(BYTES) {
-            None => world.put(BASE + at as u64, bytes),
-            Some(at) => {
-                let room = place.0.get_mut(at..).unwrap_or_default();
-                let fits = room.len().min(bytes.len());
-                room[..fits].copy_from_slice(&bytes[..fits]);
-            }
-        }
-    }
+    language::damage(&mut input, &mut world.0, &mut place.0);
     // SAFETY: the entry of a plugin that is linked in, which returns a static table for this ABI.
     let plugin = unsafe { uunwind_built_in::hotspot::signal::uu_plugin(ABI).as_ref() }.expect("a table for this ABI");
     let claim = Claim {
@@ -333,15 +262,12 @@ pub fn run(data: &[u8]) -> bool {
         generation: 1,
         ..Claim::NOTHING
     };
-    let (mut names, mut last_walk, none) = (Vec::new(), Box::new(LastWalk::new()), std::ptr::null_mut());
     let pc = World::interrupted_at(kind);
-    let emitted = emit(&world, claim, pc, &mut names, none);
-    // A thread's walks may each replay parts of the previous one; each must emit what it would emit alone.
-    for memory in [&whole, &world, &whole] {
-        let alone = emit(memory, claim, pc, &mut names.clone(), none);
-        let with_trail = emit(memory, claim, pc, &mut names, &raw mut *last_walk);
-        assert_eq!(alone, with_trail, "alone, and after another walk");
-    }
+    let mut names = Vec::new();
+    let emitted = emit(&world, claim, pc, &mut names, std::ptr::null_mut());
+    language::compared([&whole, &world, &whole], &mut names, |memory, names, last| {
+        emit(memory, claim, pc, names, last)
+    });
     let ((stop, _, desync), words) = emitted;
     let shown = frames(&words).filter(|frame| matches!(frame, Frame::Semantic { .. })).count() as u64;
     let expected = [count, 2 * count, 0, 2 * count - 1][kind as usize];
@@ -350,7 +276,7 @@ pub fn run(data: &[u8]) -> bool {
 
 /// One walk. Returns how it ended, the numbers of its frames and of the doubtful ones; and its words.
 fn emit(world: &World, claim: Claim, pc: u64, names: &mut language::Names, last_walk: *mut LastWalk) -> Walked {
-    let regions = [Region { address: BASE, bytes: &world.0 }];
+    let regions = [Region { address: BASE, bytes: &world.0 .0 }];
     let mut reader = Reader::recorded(&regions);
     let mut process = Process { claim, names: std::mem::take(names) };
     let mut registers = [0; 16];

@@ -9,7 +9,7 @@
 //! Memory is two pages: a state with a C function, a chunk and a function that it called, and the native stack.
 //! Additional functions have their part of the state in a third page.
 
-use super::language::{self, Walked, INDEX};
+use super::language::{self, Memory, Walked, BASE, INDEX};
 use crate::input::Input;
 use std::mem::size_of;
 use std::sync::Mutex;
@@ -27,7 +27,6 @@ use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::span::Span;
 use uunwind_core::walk::{Claim, Claimed, Env, Look, Names, Replay};
 
-const BASE: u64 = 0x10_0000;
 const BYTES: usize = 2 * 4096;
 const DEEP_BYTES: usize = 3 * 4096;
 /// Addresses in memory.
@@ -117,80 +116,67 @@ impl Names for Process {
 
 impl Replay for Process {}
 
-/// Memory, written to by address.
-struct World(Vec<u8>);
+struct World(Memory);
 
 impl World {
-    fn put(&mut self, address: u64, bytes: &[u8]) {
-        let place = usize::try_from(address.wrapping_sub(BASE)).ok();
-        let room = place.and_then(|at| self.0.get_mut(at..at.checked_add(bytes.len())?));
-        if let Some(room) = room {
-            room.copy_from_slice(bytes);
-        }
-    }
-
-    fn word(&mut self, address: u64, word: u64) {
-        self.put(address, &word.to_le_bytes());
-    }
-
     /// A state with this chain: the base, a chunk, functions that each called the next one.
     fn new(facts: &Facts, functions: &Functions) -> World {
         let &Functions { count, infos, stack, closures } = functions;
-        let mut world = World(vec![0; functions.bytes()]);
+        let mut world = World(Memory::new(functions.bytes()));
         let bytes = if facts.info.bytes == 0 { 80 } else { u64::from(facts.info.bytes) };
         let info = |n: u64| infos + n * bytes;
         let state = |offset: u32| STATE + u64::from(offset);
-        world.put(STATE + 8, &[8]);
-        world.word(state(facts.state.stack), stack);
-        world.word(state(facts.state.stack_last), stack + 16 * (count + 13));
-        world.word(state(facts.state.ci), info(count - 1));
+        world.0.put(STATE + 8, &[8]);
+        world.0.word(state(facts.state.stack), stack);
+        world.0.word(state(facts.state.stack_last), stack + 16 * (count + 13));
+        world.0.word(state(facts.state.ci), info(count - 1));
         // One protected call, on the leaf's side of all frames.
-        world.word(state(facts.state.error_jump), NATIVE - 64);
+        world.0.word(state(facts.state.error_jump), NATIVE - 64);
         // `top`, in all versions.
-        world.word(STATE + 16, stack + 16 * (count + 1));
+        world.0.word(STATE + 16, stack + 16 * (count + 1));
         if facts.minor == 1 {
-            world.word(state(facts.state.base_ci), info(0));
-            world.word(state(facts.state.saved_pc), CODE + 8);
-            world.word(state(facts.state.base), stack + 16 * count);
+            world.0.word(state(facts.state.base_ci), info(0));
+            world.0.word(state(facts.state.saved_pc), CODE + 8);
+            world.0.word(state(facts.state.base), stack + 16 * count);
         }
         for n in 0..count {
             let field = |offset: u32| info(n) + u64::from(offset);
-            world.word(field(facts.info.func), stack + 16 * n);
+            world.0.word(field(facts.info.func), stack + 16 * n);
             let status = if n == 0 { facts.info.kind_mask ^ facts.info.kind_lua } else { facts.info.kind_lua };
             let mark = if n >= 2 { !facts.info.fresh & facts.info.fresh_mask } else { facts.info.fresh };
             let mark = if facts.minor == 1 { 0 } else { mark };
-            world.put(field(facts.info.status), &(status | mark).to_le_bytes()[..facts.info.status_bytes as usize]);
+            world.0.put(field(facts.info.status), &(status | mark).to_le_bytes()[..facts.info.status_bytes as usize]);
             if facts.minor == 1 {
                 // `base`, its first field.
-                world.word(info(n), stack + 16 * (n + 1));
+                world.0.word(info(n), stack + 16 * (n + 1));
             }
             if facts.info.bytes == 0 {
-                world.word(field(facts.info.previous), if n == 0 { 0 } else { info(n - 1) });
+                world.0.word(field(facts.info.previous), if n == 0 { 0 } else { info(n - 1) });
             }
-            world.word(field(facts.info.saved_pc), CODE + 8);
+            world.0.word(field(facts.info.saved_pc), CODE + 8);
             // Every third function has the same closure.
             let closure = closures + if count == 3 { 64 * n } else { 40 * (n % 3) };
-            world.word(stack + 16 * n, closure);
-            world.put(stack + 16 * n + 8, &[6]);
-            world.word(closure + u64::from(facts.proto.closure), PROTO);
+            world.0.word(stack + 16 * n, closure);
+            world.0.put(stack + 16 * n + 8, &[6]);
+            world.0.word(closure + u64::from(facts.proto.closure), PROTO);
         }
         let proto = |offset: u32| PROTO + u64::from(offset);
         for (offset, value) in [(facts.proto.code, CODE), (facts.proto.lines, LINES), (facts.proto.source, SOURCE)] {
-            world.word(proto(offset), value);
+            world.0.word(proto(offset), value);
         }
         for offset in [facts.proto.code_len, facts.proto.lines_len, facts.proto.first_line] {
-            world.put(proto(offset), &8u32.to_le_bytes());
+            world.0.put(proto(offset), &8u32.to_le_bytes());
         }
         // The second instruction is a call.
         let call = facts.roles.iter().position(|role| *role & 0x7f == 3).unwrap_or(0) as u8;
-        world.put(CODE + 4, &[call]);
-        world.put(SOURCE + 8, &[4, 0, 0, 3]);
-        world.put(SOURCE + 16, &[3]);
-        world.put(SOURCE + 24, b"@ab");
+        world.0.put(CODE + 4, &[call]);
+        world.0.put(SOURCE + 8, &[4, 0, 0, 3]);
+        world.0.put(SOURCE + 16, &[3]);
+        world.0.put(SOURCE + 24, b"@ab");
         for frame in 1..16u64 {
             // Every fourth frame is one of `lua_resume`.
             let function = if frame % 4 == 3 { 0x1000 } else { 0 };
-            world.word(NATIVE + frame * FRAME as u64 - 8, TEXT + function + 0x100);
+            world.0.word(NATIVE + frame * FRAME as u64 - 8, TEXT + function + 0x100);
         }
         world
     }
@@ -211,33 +197,18 @@ pub fn run(data: &[u8]) -> bool {
     // A panic of an earlier input leaves only bytes in it.
     let mut place = FACTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     place.0.copy_from_slice(facts.as_bytes());
-    while !input.is_empty() {
-        // The offset is reduced, since damage that hits nothing tests nothing.
-        let at = usize::from(input.u16()) % (functions.bytes() + place.0.len());
-        let len = usize::from(input.u8());
-        let bytes = input.bytes(len);
-        match at.checked_sub(functions.bytes()) {
-            None => world.put(BASE + at as u64, bytes),
-            Some(at) => {
-                let room = place.0.get_mut(at..).unwrap_or_default();
-                let fits = room.len().min(bytes.len());
-                room[..fits].copy_from_slice(&bytes[..fits]);
-            }
-        }
-    }
+    language::damage(&mut input, &mut world.0, &mut place.0);
     // SAFETY: the entry of a plugin that is linked in, which returns a static table for this ABI.
     let plugin = unsafe { uunwind_built_in::lua::signal::uu_plugin(ABI).as_ref() }.expect("a table for this ABI");
     let (overlay, facts_len) = (plugin.overlay, place.0.len());
     let claim = Claim { overlay, index: INDEX, facts: place.0.as_ptr(), facts_len, ..Claim::NOTHING };
     let whole = World::new(&facts, &functions);
-    let (mut names, mut last_walk, none) = (Vec::new(), Box::new(LastWalk::new()), std::ptr::null_mut());
-    let emitted = emit(&world, claim, (kind, 0x100), &functions, &mut names, none);
-    // A thread's walks may each replay parts of the previous one; each must emit what it would emit alone.
-    for (memory, kind, pc) in [(&whole, kind & !1, 0x200), (&world, kind, 0x100), (&whole, kind, 0x180)] {
-        let alone = emit(memory, claim, (kind, pc), &functions, &mut names.clone(), none);
-        let with_trail = emit(memory, claim, (kind, pc), &functions, &mut names, &raw mut *last_walk);
-        assert_eq!(alone, with_trail, "alone, and after another walk");
-    }
+    let mut names = Vec::new();
+    let emitted = emit(&world, claim, (kind, 0x100), &functions, &mut names, std::ptr::null_mut());
+    let walks = [(&whole, kind & !1, 0x200), (&world, kind, 0x100), (&whole, kind, 0x180)];
+    language::compared(walks, &mut names, |(memory, kind, pc), names, last| {
+        emit(memory, claim, (*kind, *pc), &functions, names, last)
+    });
     // Both functions of the chain, doubtful or not.
     frames(&emitted.1).filter(|frame| matches!(frame, Frame::Semantic { .. })).count() >= 2
 }
@@ -251,7 +222,7 @@ fn emit(
     names: &mut language::Names,
     last_walk: *mut LastWalk,
 ) -> Walked {
-    let regions = [Region { address: BASE, bytes: &world.0 }];
+    let regions = [Region { address: BASE, bytes: &world.0 .0 }];
     let mut reader = Reader::recorded(&regions);
     let mut process = Process { claim, frames: (kind >> 1 & 7) + 1, names: std::mem::take(names) };
     let mut registers = [0; 16];

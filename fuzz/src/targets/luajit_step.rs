@@ -10,7 +10,7 @@
 //! The walk begins in the VM's body, a leaf function of it, a side exit, its entry, a trace, an exit stub; and again in
 //! the body and the trace.
 
-use super::language::{self, Walked, INDEX};
+use super::language::{self, Walked, BASE, INDEX};
 use crate::input::Input;
 use std::ptr::from_ref;
 use uunwind_built_in::lua::signal::facts::{FactsHead, FAMILY_LUAJIT};
@@ -25,7 +25,6 @@ use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::walk::{Claim, Claimed, Env, Look, Names, Replay};
 
 /// The memory, and addresses in it.
-const BASE: u64 = 0x10_0000;
 const SIZE: usize = 0x8000;
 const GLOBAL: u64 = BASE;
 const THREAD: u64 = BASE + 0x1000;
@@ -150,21 +149,19 @@ pub fn run(data: &[u8]) -> bool {
             place.copy_from_slice(bytes);
         }
     }
-    let (mut names, mut last_walk, none) = (Vec::new(), Box::new(LastWalk::new()), std::ptr::null_mut());
+    let mut names = Vec::new();
     let exact = bits & 1 == 0;
-    let (_, words) = emit(&memory, mode, registers, exact, &mut names, none);
-    // A thread's walks may each replay parts of the previous one; each must emit what it would emit alone.
+    let (_, words) = emit(&memory, mode, registers, exact, &mut names, std::ptr::null_mut());
     let other = bits >> 2;
-    for (memory, mode, registers, exact) in [
+    let walks = [
         (&whole, other, usual, true),
         (&memory, mode, registers, exact),
         (&whole, mode, usual, exact),
         (&memory, other, registers, true),
-    ] {
-        let alone = emit(memory, mode, registers, exact, &mut names.clone(), none);
-        let with_trail = emit(memory, mode, registers, exact, &mut names, &raw mut *last_walk);
-        assert_eq!(alone, with_trail, "alone, and after another walk");
-    }
+    ];
+    language::compared(walks, &mut names, |(memory, mode, registers, exact), names, last| {
+        emit(memory, *mode, *registers, *exact, names, last)
+    });
     let mut emitted = frames(&words);
     emitted.any(|frame| matches!(frame, Frame::Semantic { .. }))
 }

@@ -40,6 +40,7 @@ mod rule_table;
 mod session;
 mod sframe;
 mod stack_copy;
+mod step;
 mod symbolize_elf;
 mod table_cache;
 mod unwind_elf;

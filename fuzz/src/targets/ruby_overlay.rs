@@ -9,7 +9,7 @@
 //! called it, and the method around the block, which is the activation's outermost. The innermost native frame is the
 //! interpreter's loop.
 
-use super::language::{self, Walked, INDEX};
+use super::language::{self, Memory, Walked, BASE, INDEX};
 use crate::input::Input;
 use std::mem::size_of;
 use std::sync::Mutex;
@@ -27,7 +27,6 @@ use uunwind_core::span::Span;
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{Claim, Claimed, Env, Look, Names, Replay};
 
-const BASE: u64 = 0x10_0000;
 const BYTES: usize = 3 * 4096;
 /// Addresses in memory. The thread pointer is `BASE`.
 const CONTEXT: u64 = BASE + 0x100;
@@ -120,52 +119,35 @@ impl Names for Process {
 
 impl Replay for Process {}
 
-/// Memory, written to by address.
-struct World(Vec<u8>);
+struct World(Memory);
 
 impl World {
-    fn put(&mut self, address: u64, bytes: &[u8]) {
-        let place = usize::try_from(address.wrapping_sub(BASE)).ok();
-        let room = place.and_then(|at| self.0.get_mut(at..at.checked_add(bytes.len())?));
-        if let Some(room) = room {
-            room.copy_from_slice(bytes);
-        }
-    }
-
-    fn word(&mut self, address: u64, word: u64) {
-        self.put(address, &word.to_le_bytes());
-    }
-
-    fn words(&mut self, address: u64, words: &[u64]) {
-        words.iter().enumerate().for_each(|(at, word)| self.word(address + 8 * at as u64, *word));
-    }
-
     /// An embedded string.
     fn string(&mut self, address: u64, text: &[u8]) {
-        self.words(address, &[5 | (text.len() as u64) << 14, 0]);
-        self.put(address + 16, text);
+        self.0.words(address, &[5 | (text.len() as u64) << 14, 0]);
+        self.0.put(address + 16, text);
     }
 
     /// A runtime with this number of activations.
     fn new(facts: &Facts, activations: u64) -> World {
-        let mut world = World(vec![0; BYTES]);
+        let mut world = World(Memory::new(BYTES));
         let size = u64::from(facts.frame_bytes);
         let end = VM_STACK + 8 * VM_WORDS;
         let first = end - size * (1 + 3 * activations);
-        world.word(BASE + 0x10, CONTEXT);
-        world.words(CONTEXT, &[VM_STACK, VM_WORDS, first, NATIVE + FRAME as u64 + TAG]);
+        world.0.word(BASE + 0x10, CONTEXT);
+        world.0.words(CONTEXT, &[VM_STACK, VM_WORDS, first, NATIVE + FRAME as u64 + TAG]);
         world.objects(facts);
         // Environments: of the C function, of the block, of the method around it, of the outermost frame.
         let (c, block, method, dummy) = (VM_STACK + 16, VM_STACK + 40, VM_STACK + 64, VM_STACK + 88);
-        world.words(c - 16, &[C_METHOD, 0, 0x5555_0083]);
-        world.words(block - 16, &[0, method | 1, 0x2222_0001]);
-        world.words(method - 16, &[METHOD, 0, 0x1111_0023]);
-        world.words(dummy - 16, &[0, 0, 0x7999_00a3]);
+        world.0.words(c - 16, &[C_METHOD, 0, 0x5555_0083]);
+        world.0.words(block - 16, &[0, method | 1, 0x2222_0001]);
+        world.0.words(method - 16, &[METHOD, 0, 0x1111_0023]);
+        world.0.words(dummy - 16, &[0, 0, 0x7999_00a3]);
         let mut frame = |index: u64, pc: u64, iseq: u64, ep: u64| {
             let at = first + index * size;
-            world.word(at + u64::from(facts.frame_pc), pc);
-            world.word(at + u64::from(facts.frame_iseq), iseq);
-            world.word(at + u64::from(facts.frame_ep), ep);
+            world.0.word(at + u64::from(facts.frame_pc), pc);
+            world.0.word(at + u64::from(facts.frame_iseq), iseq);
+            world.0.word(at + u64::from(facts.frame_ep), ep);
         };
         for activation in 0..activations {
             frame(3 * activation, 0, 0, c);
@@ -177,18 +159,18 @@ impl World {
         for native in 1..=activations + 1 {
             let sp = NATIVE + native * FRAME as u64;
             // The return address into this frame, and its tag.
-            world.word(sp - 8, EXEC + 0x100);
+            world.0.word(sp - 8, EXEC + 0x100);
             let next = if native < activations { sp + FRAME as u64 + TAG } else { 0 };
-            world.word(sp + TAG + u64::from(facts.tag_previous), next);
+            world.0.word(sp + TAG + u64::from(facts.tag_previous), next);
         }
         world
     }
 
     fn objects(&mut self, facts: &Facts) {
         let iseq = 0x1a | 7 << 12;
-        self.words(ISEQ, &[iseq, 0, BODY]);
+        self.0.words(ISEQ, &[iseq, 0, BODY]);
         let body = |offset: u32| BODY + u64::from(offset);
-        self.put(body(facts.body_size), &8u32.to_le_bytes());
+        self.0.put(body(facts.body_size), &8u32.to_le_bytes());
         for (offset, value) in [
             (facts.body_code, CODE),
             (facts.body_path, PATH),
@@ -198,37 +180,37 @@ impl World {
             (facts.body_lines, LINES),
             (facts.body_index, INDEX_TABLE),
         ] {
-            self.word(body(offset), value);
+            self.0.word(body(offset), value);
         }
-        self.put(body(facts.body_lines_len), &2u32.to_le_bytes());
+        self.0.put(body(facts.body_lines_len), &2u32.to_le_bytes());
         for entry in 0..2 {
-            self.put(LINES + entry * u64::from(facts.line_bytes), &(8 + entry as u32).to_le_bytes());
+            self.0.put(LINES + entry * u64::from(facts.line_bytes), &(8 + entry as u32).to_le_bytes());
         }
         // The second entry begins at position 2.
         let ranks = (0..9).fold(0, |ranks, at| ranks | (if at < 2 { 1 } else { 2 }) << (7 * at));
-        self.word(INDEX_TABLE, ranks);
+        self.0.word(INDEX_TABLE, ranks);
         self.string(LABEL, b"block in f");
         self.string(BASE_LABEL, b"f");
         self.string(PATH, b"/p.rb");
         let entry = 0x1a | 6 << 12;
-        self.words(METHOD, &[entry, CLASS, DEFINITION, id(C_SERIAL), CLASS]);
-        self.words(C_METHOD, &[entry, CLASS, C_DEFINITION, id(C_SERIAL), CLASS]);
-        self.word(DEFINITION, 0);
-        self.word(C_DEFINITION, 1);
-        self.word(C_DEFINITION + u64::from(facts.definition_id), id(C_SERIAL));
-        self.word(CLASS, 2);
-        self.word(CLASS + u64::from(facts.class_extension), EXTENSION);
-        self.word(EXTENSION + u64::from(facts.extension_variables), TABLE);
-        self.words(TABLE + 0x20, &[0, 1, ENTRIES]);
-        self.words(ENTRIES, &[0, id(KEY_SERIAL), CLASS_PATH]);
+        self.0.words(METHOD, &[entry, CLASS, DEFINITION, id(C_SERIAL), CLASS]);
+        self.0.words(C_METHOD, &[entry, CLASS, C_DEFINITION, id(C_SERIAL), CLASS]);
+        self.0.word(DEFINITION, 0);
+        self.0.word(C_DEFINITION, 1);
+        self.0.word(C_DEFINITION + u64::from(facts.definition_id), id(C_SERIAL));
+        self.0.word(CLASS, 2);
+        self.0.word(CLASS + u64::from(facts.class_extension), EXTENSION);
+        self.0.word(EXTENSION + u64::from(facts.extension_variables), TABLE);
+        self.0.words(TABLE + 0x20, &[0, 1, ENTRIES]);
+        self.0.words(ENTRIES, &[0, id(KEY_SERIAL), CLASS_PATH]);
         self.string(CLASS_PATH, b"Kind");
-        self.put(SYMBOLS, &40u32.to_le_bytes());
-        self.word(SYMBOLS + u64::from(facts.symbols_ids), IDS);
+        self.0.put(SYMBOLS, &40u32.to_le_bytes());
+        self.0.word(SYMBOLS + u64::from(facts.symbols_ids), IDS);
         // One element, in the object itself; and as many as a part has, elsewhere.
-        self.words(IDS, &[7 | 1 << 13 | 1 << 15, 0, PART]);
-        self.words(PART, &[7, 0, 1024, 1024, ID_WORDS]);
-        self.word(ID_WORDS + KEY_SERIAL * 16, KEY_TEXT);
-        self.word(ID_WORDS + C_SERIAL * 16, C_TEXT);
+        self.0.words(IDS, &[7 | 1 << 13 | 1 << 15, 0, PART]);
+        self.0.words(PART, &[7, 0, 1024, 1024, ID_WORDS]);
+        self.0.word(ID_WORDS + KEY_SERIAL * 16, KEY_TEXT);
+        self.0.word(ID_WORDS + C_SERIAL * 16, C_TEXT);
         self.string(KEY_TEXT, b"__classpath__");
         self.string(C_TEXT, b"each");
     }
@@ -249,33 +231,18 @@ pub fn run(data: &[u8]) -> bool {
     // A panic of an earlier input leaves only bytes in it.
     let mut place = FACTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     place.0.copy_from_slice(facts.as_bytes());
-    while !input.is_empty() {
-        // The offset is reduced, since damage that hits nothing tests nothing.
-        let at = usize::from(input.u16()) % (BYTES + place.0.len());
-        let len = usize::from(input.u8());
-        let bytes = input.bytes(len);
-        match at.checked_sub(BYTES) {
-            None => world.put(BASE + at as u64, bytes),
-            Some(at) => {
-                let room = place.0.get_mut(at..).unwrap_or_default();
-                let fits = room.len().min(bytes.len());
-                room[..fits].copy_from_slice(&bytes[..fits]);
-            }
-        }
-    }
+    language::damage(&mut input, &mut world.0, &mut place.0);
     // SAFETY: the entry of a plugin that is linked in, which returns a static table for this ABI.
     let plugin = unsafe { uunwind_built_in::ruby::signal::uu_plugin(ABI).as_ref() }.expect("a table for this ABI");
     let (overlay, facts_len) = (plugin.overlay, place.0.len());
     let claim = Claim { overlay, index: INDEX, facts: place.0.as_ptr(), facts_len, ..Claim::NOTHING };
     let whole = World::new(&facts, activations);
-    let (mut names, mut last_walk, none) = (Vec::new(), Box::new(LastWalk::new()), std::ptr::null_mut());
-    let emitted = emit(&world, claim, (kind, 0x100), &facts, &mut names, none);
-    // A thread's walks may each replay parts of the previous one; each must emit what it would emit alone.
-    for (memory, kind, pc) in [(&whole, kind & !1, 0x200), (&world, kind, 0x100), (&whole, kind, 0x180)] {
-        let alone = emit(memory, claim, (kind, pc), &facts, &mut names.clone(), none);
-        let with_trail = emit(memory, claim, (kind, pc), &facts, &mut names, &raw mut *last_walk);
-        assert_eq!(alone, with_trail, "alone, and after another walk");
-    }
+    let mut names = Vec::new();
+    let emitted = emit(&world, claim, (kind, 0x100), &facts, &mut names, std::ptr::null_mut());
+    let walks = [(&whole, kind & !1, 0x200), (&world, kind, 0x100), (&whole, kind, 0x180)];
+    language::compared(walks, &mut names, |(memory, kind, pc), names, last| {
+        emit(memory, claim, (*kind, *pc), &facts, names, last)
+    });
     let ((stop, _, desync), words) = emitted;
     // All functions of all activations, and no doubt.
     let shown = frames(&words).filter(|frame| matches!(frame, Frame::Semantic { .. })).count();
@@ -291,7 +258,7 @@ fn emit(
     names: &mut language::Names,
     last_walk: *mut LastWalk,
 ) -> Walked {
-    let regions = [Region { address: BASE, bytes: &world.0 }];
+    let regions = [Region { address: BASE, bytes: &world.0 .0 }];
     let mut reader = Reader::recorded(&regions);
     let activations = (kind >> 1 & 7) + 1;
     let mut process = Process { claim, frames: activations + 1, names: std::mem::take(names) };

@@ -7,7 +7,8 @@
 //!
 //! Memory is four pages: objects, code and tables, the source, the native stack. No object covers the code.
 
-use super::language::{self, Walked, INDEX};
+use super::language::{self, Memory, Walked, BASE, INDEX};
+use super::step::{Process, NATIVE_CODE};
 use crate::input::Input;
 use std::mem::size_of;
 use std::sync::Mutex;
@@ -16,13 +17,11 @@ use uunwind_core::cache::last_walk::LastWalk;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Reader, Region};
-use uunwind_core::plugin::{Description, ABI, TABLE_LIMIT, TEXT_LIMIT};
+use uunwind_core::plugin::ABI;
 use uunwind_core::regs::{Regs, RBP, RSP};
-use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{Claim, Claimed, Env, Look, Names, Replay};
+use uunwind_core::walk::Claim;
 
-const BASE: u64 = 0x10_0000;
 const BYTES: usize = 4 * 4096;
 /// Addresses in memory. The thread pointer is `BASE`.
 const ISOLATE: u64 = BASE + 0x40;
@@ -55,8 +54,6 @@ const COPY: u64 = CODE + 0x8000;
 const BASELINE_CODE: u64 = CODE + 0x100;
 const OPTIMISED_CODE: u64 = CODE + 0x200;
 const BLOB: u32 = 0x200;
-/// Returns to here end the walk.
-const NATIVE_CODE: u64 = 0x80_0000;
 /// Instance types, which are also the numbers of their maps.
 const TYPES: [(u64, u16); 10] =
     [(0, 210), (1, 2066), (2, 262), (3, 261), (4, 167), (5, 40), (6, 245), (7, 191), (8, 190), (9, 175)];
@@ -144,99 +141,52 @@ struct Aligned([u8; WHOLE]);
 
 static FACTS: Mutex<Aligned> = Mutex::new(Aligned([0; WHOLE]));
 
-struct Process {
-    claim: Claim,
-    names: language::Names,
-}
-
-impl Env for Process {
-    fn rule(&mut self, _: &Cursor, _: &mut Reader<'_>) -> Packed {
-        Rule::end().pack()
-    }
-
-    fn look(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
-        let is_native = cursor.lookup_pc() >= NATIVE_CODE - 1;
-        let claim = if is_native { Claimed::No } else { Claimed::By(self.claim) };
-        Look { claim, ..Look::at(self.rule(cursor, reader)) }
-    }
-}
-
-impl Names for Process {
-    fn find_name(&mut self, _: u8, code: u64, fingerprint: u64) -> u32 {
-        language::find_name(&self.names, code, fingerprint)
-    }
-
-    fn describe(&mut self, _: u8, description: &Description, reader: &mut Reader<'_>) -> u32 {
-        let texts =
-            [(&description.name, TEXT_LIMIT), (&description.file, TEXT_LIMIT), (&description.table, TABLE_LIMIT)];
-        for (text, limit) in texts.into_iter().filter(|(text, _)| !text.is_own()) {
-            reader.read(text.address, &mut vec![0; text.len.min(limit) as usize]);
-        }
-        language::add_name(&mut self.names, description.code, description.fingerprint)
-    }
-}
-
-impl Replay for Process {}
-
-/// Memory, written to by address.
-struct World(Vec<u8>);
+struct World(Memory);
 
 impl World {
-    fn put(&mut self, address: u64, bytes: &[u8]) {
-        let place = usize::try_from(address.wrapping_sub(BASE)).ok();
-        let room = place.and_then(|at| self.0.get_mut(at..at.checked_add(bytes.len())?));
-        if let Some(room) = room {
-            room.copy_from_slice(bytes);
-        }
-    }
-
-    fn words(&mut self, address: u64, words: &[u64]) {
-        words.iter().enumerate().for_each(|(at, word)| self.put(address + 8 * at as u64, &word.to_le_bytes()));
-    }
-
     fn text(&mut self, address: u64, text: &[u8]) {
-        self.words(address, &[map(5), (text.len() as u64) << 32]);
-        self.put(address + 16, text);
+        self.0.words(address, &[map(5), (text.len() as u64) << 32]);
+        self.0.put(address + 16, text);
     }
 
     fn bytes(&mut self, address: u64, bytes: &[u8]) {
-        self.words(address, &[map(8), (bytes.len() as u64) << 32]);
-        self.put(address + 16, bytes);
+        self.0.words(address, &[map(8), (bytes.len() as u64) << 32]);
+        self.0.put(address + 16, bytes);
     }
 
     fn new(kind: u64, count: u64) -> World {
-        let mut world = World(vec![0; BYTES]);
+        let mut world = World(Memory::new(BYTES));
         let tagged = |address: u64| address | 1;
         let number = |value: u64| value << 32;
-        world.words(BASE + 0x10, &[ISOLATE]);
-        world.words(ISOLATE + 0x20, &[RANGE]);
-        world.words(RANGE + 0x28, &[CODE, 0x1_0000, COPY]);
+        world.0.words(BASE + 0x10, &[ISOLATE]);
+        world.0.words(ISOLATE + 0x20, &[RANGE]);
+        world.0.words(RANGE + 0x28, &[CODE, 0x1_0000, COPY]);
         for (number, kind) in TYPES {
-            world.put(MAPS + 0x20 * number + 12, &kind.to_le_bytes());
+            world.0.put(MAPS + 0x20 * number + 12, &kind.to_le_bytes());
         }
-        world.words(CONTEXT, &[map(0)]);
+        world.0.words(CONTEXT, &[map(0)]);
         let code = if kind == 3 { OPTIMISED } else { BASELINE };
-        world.words(FUNCTION, &[map(1), 0, 0, tagged(SHARED), tagged(CONTEXT), 0, tagged(code)]);
-        world.words(SHARED, &[map(2), 0, tagged(SCOPE), 0, tagged(SCRIPT)]);
+        world.0.words(FUNCTION, &[map(1), 0, 0, tagged(SHARED), tagged(CONTEXT), 0, tagged(code)]);
+        world.0.words(SHARED, &[map(2), 0, tagged(SCOPE), 0, tagged(SCRIPT)]);
         // A function with a name, and no local variables.
         let flags = 3 << 12 | 2;
         let scope = [map(3), number(flags), 0, 0, tagged(NAME), number(0), number(2), number(30)];
-        world.words(SCOPE, &scope);
+        world.0.words(SCOPE, &scope);
         let script = [map(4), tagged(SOURCE), tagged(FILE), 0, 0, 0, 0, 0, number(7)];
-        world.words(SCRIPT, &script);
+        world.0.words(SCRIPT, &script);
         world.text(NAME, b"f");
         world.text(FILE, b"/p.js");
         world.text(SOURCE, b"//\nfunction f() {\n g();\n h(); }\n");
-        world.words(ARRAY, &[map(7), number(8), 0, 0, tagged(POSITIONS)]);
-        world.put(ARRAY + 54, &[7, 0, 0, 9, 9, 9, 9, 9]);
+        world.0.words(ARRAY, &[map(7), number(8), 0, 0, tagged(POSITIONS)]);
+        world.0.put(ARRAY + 54, &[7, 0, 0, 9, 9, 9, 9, 9]);
         // Offset 0 at character 2, offset 3 at 18.
         world.bytes(POSITIONS, &[0, 12, 6, 64]);
         world.bytes(OFFSETS, &[4, 8, 8, 8, 8, 8, 8]);
         let code_of = |start: u64, kind: u64, data: u64, table: u64| {
             [map(6), 0, tagged(data), tagged(table), 0, start, kind, 0x80]
         };
-        world.words(BASELINE, &code_of(BASELINE_CODE, 11, ARRAY, OFFSETS));
-        world.words(OPTIMISED, &code_of(OPTIMISED_CODE, 13, DATA, CODE_POSITIONS));
+        world.0.words(BASELINE, &code_of(BASELINE_CODE, 11, ARRAY, OFFSETS));
+        world.0.words(OPTIMISED, &code_of(OPTIMISED_CODE, 13, DATA, CODE_POSITIONS));
         // One position in the function itself, and one in what is inlined there: the function again.
         let inlined = (1u64 << 31 | 19 << 1) << 1;
         let mut table = vec![0, 12];
@@ -248,15 +198,15 @@ impl World {
         }
         table.push(distance as u8);
         world.bytes(CODE_POSITIONS, &table);
-        world.words(DATA, &[map(9), number(8), 0, 0, tagged(LITERALS), 0, 0, 0, 0, tagged(INLINING)]);
-        world.words(LITERALS, &[map(9), number(1), tagged(SHARED)]);
-        world.words(INLINING, &[map(8), number(16), 3 << 1, 0]);
+        world.0.words(DATA, &[map(9), number(8), 0, 0, tagged(LITERALS), 0, 0, 0, 0, tagged(INLINING)]);
+        world.0.words(LITERALS, &[map(9), number(1), tagged(SHARED)]);
+        world.0.words(INLINING, &[map(8), number(16), 3 << 1, 0]);
         for frame in 0..count {
             let pointer = NATIVE + frame * FRAME + POINTER;
             let next = if frame + 1 < count { Self::code(kind) } else { NATIVE_CODE };
-            world.words(pointer, &[pointer + FRAME, next]);
-            world.words(pointer - 16, &[tagged(FUNCTION), tagged(CONTEXT)]);
-            world.words(pointer - 40, &[number(53 + 3), tagged(ARRAY)]);
+            world.0.words(pointer, &[pointer + FRAME, next]);
+            world.0.words(pointer - 16, &[tagged(FUNCTION), tagged(CONTEXT)]);
+            world.0.words(pointer - 40, &[number(53 + 3), tagged(ARRAY)]);
         }
         world
     }
@@ -284,20 +234,7 @@ pub fn run(data: &[u8]) -> bool {
     let facts = facts();
     let parts = facts.as_bytes().iter().chain(builtins[0].as_bytes()).chain(builtins[1].as_bytes()).chain(&ROWS);
     place.0.iter_mut().zip(parts).for_each(|(to, from)| *to = *from);
-    while !input.is_empty() {
-        // The offset is reduced, since damage that hits nothing tests nothing.
-        let at = usize::from(input.u16()) % (BYTES + WHOLE);
-        let len = usize::from(input.u8());
-        let bytes = input.bytes(len);
-        match at.checked_sub(BYTES) {
-            None => world.put(BASE + at as u64, bytes),
-            Some(at) => {
-                let room = place.0.get_mut(at..).unwrap_or_default();
-                let fits = room.len().min(bytes.len());
-                room[..fits].copy_from_slice(&bytes[..fits]);
-            }
-        }
-    }
+    language::damage(&mut input, &mut world.0, &mut place.0);
     // SAFETY: the entry of a plugin that is linked in, which returns a static table for this ABI.
     let plugin = unsafe { uunwind_built_in::v8::signal::uu_plugin(ABI).as_ref() }.expect("a table for this ABI");
     // In the object itself: the blob's file address is 0, so only the copy is V8's.
@@ -311,15 +248,12 @@ pub fn run(data: &[u8]) -> bool {
         generation,
         ..Claim::NOTHING
     };
-    let (mut names, mut last_walk, none) = (Vec::new(), Box::new(LastWalk::new()), std::ptr::null_mut());
     let pc = World::code(kind);
-    let emitted = emit(&world, claim, pc, &mut names, none);
-    // A thread's walks may each replay parts of the previous one; each must emit what it would emit alone.
-    for memory in [&whole, &world, &whole] {
-        let alone = emit(memory, claim, pc, &mut names.clone(), none);
-        let with_trail = emit(memory, claim, pc, &mut names, &raw mut *last_walk);
-        assert_eq!(alone, with_trail, "alone, and after another walk");
-    }
+    let mut names = Vec::new();
+    let emitted = emit(&world, claim, pc, &mut names, std::ptr::null_mut());
+    language::compared([&whole, &world, &whole], &mut names, |memory, names, last| {
+        emit(memory, claim, pc, names, last)
+    });
     let ((stop, _, desync), words) = emitted;
     let shown = frames(&words).filter(|frame| matches!(frame, Frame::Semantic { .. })).count() as u64;
     // Of optimised code, what was interrupted shows no inlined function.
@@ -330,7 +264,7 @@ pub fn run(data: &[u8]) -> bool {
 /// One walk. Returns how it ended, the numbers of its frames and of the doubtful ones; and its words.
 fn emit(world: &World, claim: Claim, pc: u64, names: &mut language::Names, last_walk: *mut LastWalk) -> Walked {
     let code = vec![0x90; 0x1_0000];
-    let regions = [Region { address: BASE, bytes: &world.0 }, Region { address: CODE, bytes: &code }];
+    let regions = [Region { address: BASE, bytes: &world.0 .0 }, Region { address: CODE, bytes: &code }];
     let mut reader = Reader::recorded(&regions);
     let mut process = Process { claim, names: std::mem::take(names) };
     let mut registers = [0; 16];
