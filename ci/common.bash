@@ -7,8 +7,12 @@ target=${CARGO_TARGET_DIR:-$root/target}
 case $target in /*) ;; *) target=$PWD/$target ;; esac
 export CARGO_TARGET_DIR=$target
 
-# Prints a heading, which structures a long log.
-say() { printf '\n== %s\n' "$*"; }
+# Prints a heading, which structures a long log, and when: minutes and seconds since the first script began.
+export UU_CI_BEGAN=${UU_CI_BEGAN:-$(date +%s)}
+say() {
+    local past=$(($(date +%s) - UU_CI_BEGAN))
+    printf '\n== %s (at %d:%02d)\n' "$*" $((past / 60)) $((past % 60))
+}
 
 # Prints a command, then runs it.
 run() {
