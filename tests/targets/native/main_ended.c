@@ -1,6 +1,6 @@
 /* A program whose main thread ends while two others go on: one spins in known functions, one waits for a line. It writes
-   "ready" when the main thread has ended. Any line ends it with 0; with an argument, it ends by itself when the spinner
-   has used this number of milliseconds of CPU time. */
+   "ready" when the main thread has ended and the other one spins. Any line ends it with 0; with an argument, it ends by
+   itself when the spinner has used this number of milliseconds of CPU time. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -12,6 +12,7 @@
 #define KEPT __attribute__((noinline, noclone))
 
 static long milliseconds;
+static _Atomic int spinning;
 
 static long used(void) {
     struct timespec now;
@@ -21,6 +22,7 @@ static long used(void) {
 
 KEPT static void spins(void) {
     volatile unsigned long turns = 0;
+    spinning = 1;
     while (!milliseconds || used() < milliseconds)
         for (int i = 0; i < 100000; i++)
             turns++;
@@ -53,7 +55,7 @@ KEPT static void waits(void) {
 }
 
 KEPT static void *in_wait(void *unused) {
-    while (!main_has_ended())
+    while (!main_has_ended() || !spinning)
         usleep(1000);
     puts("ready");
     fflush(stdout);
