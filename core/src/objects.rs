@@ -26,6 +26,7 @@ use crate::syscall::{self, nr};
 pub use answer::{Answer, Settled, Source};
 pub use code::Code;
 use core::ffi::{c_int, c_void};
+use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use list::List;
 use musl::MuslList;
@@ -52,6 +53,8 @@ pub const CELLS: usize = 2048;
 const PROBES: usize = 64;
 const TOGETHER: usize = 16;
 const RECENT: usize = 512;
+/// Objects of the loader's list that are looked at.
+const LISTED: usize = 1024;
 
 struct Cell {
     state: AtomicU32,
@@ -247,8 +250,31 @@ impl Objects {
         Some(Loaded { object, load: generation >> NUMBER_BITS })
     }
 
+    /// The objects that the loader has, each entered and confirmed: more than walks have met. At most
+    /// [`LISTED`]; where the loader's list cannot be read, the first few that are known. Async-signal-safe.
+    pub fn each_loaded<'a>(&'a self, reader: &mut Reader<'_>, mut each: impl FnMut(Loaded<'a>)) {
+        let now = self.loads.now();
+        let mut left = LISTED;
+        let is_read = self.loads.each_object(reader, |link_map, _, reader| {
+            // struct link_map { ElfW(Addr) l_addr; char *l_name; ElfW(Dyn) *l_ld; ... } (link.h)
+            let found = reader.word(link_map.wrapping_add(16)).and_then(|dynamic| self.ask_loader(dynamic, reader));
+            if let Some(loaded) = found.and_then(|found| self.identify(&found, reader, false, now)) {
+                each(loaded);
+            }
+            left = left.saturating_sub(1);
+            if left == 0 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        if !is_read && left == LISTED {
+            self.first_few().for_each(each);
+        }
+    }
+
     /// The objects that lie together: the first few, which in most programs are all. A load of each was there once.
-    pub fn first_few(&self) -> impl Iterator<Item = Loaded<'_>> {
+    fn first_few(&self) -> impl Iterator<Item = Loaded<'_>> {
         self.cells.iter().take(TOGETHER).filter_map(published).map(|object| {
             let load = if object.permanent { 0 } else { object.load.load(Ordering::Acquire) };
             Loaded { object, load }

@@ -2,12 +2,16 @@
 
 use crate::env::Live;
 use crate::state::{OBJECTS, PLUGINS, RUNTIMES};
+use core::sync::atomic::{AtomicU64, Ordering};
 use uunwind_core::library::{RESULT_DESYNC, RESULT_PLUGIN_NOT_CALLED};
 use uunwind_core::memory::Reader;
 use uunwind_core::objects::{Answer, Loaded};
 use uunwind_core::plugin::{Plugin, PLUGIN_UNOWNED, UNOWNED_FACTS};
 use uunwind_core::span::Span;
-use uunwind_core::walk::{Claim, LAST_INDEX};
+use uunwind_core::walk::{Claim, LAST_INDEX, PLUGIN_INDICES};
+
+/// What was loaded and known when all objects were searched for a plugin's runtimes, in vain (by the plugin's index).
+static SEARCHED: [AtomicU64; PLUGIN_INDICES] = [const { AtomicU64::new(0) }; PLUGIN_INDICES];
 
 /// Whether this plugin steps in code that its runtimes make, and is shown their facts there.
 pub fn has_runtimes(plugin: &Plugin) -> bool {
@@ -67,18 +71,39 @@ impl Live<'_> {
         None
     }
 
-    /// Notes the plugin's runtimes among the first few objects, before any frame in them was met.
+    /// Notes the plugin's runtimes among all objects, before any frame in them was met: from what they have made, no
+    /// walk may lead to them.
     #[cold]
     #[inline(never)]
     fn find_runtimes(&mut self, index: u8) {
-        self.looked_for_runtimes = true;
-        for loaded in OBJECTS.first_few() {
+        let state = self.loaded_and_published();
+        let before = SEARCHED.get(usize::from(index)).zip(state);
+        if before.is_some_and(|(searched, state)| searched.load(Ordering::Relaxed) == state) {
+            self.looked_for_runtimes = true;
+            return;
+        }
+        let mut found = false;
+        OBJECTS.each_loaded(&mut Reader::probed(), |loaded| {
             self.settle_ahead(loaded.object);
             if plugin_of(Some(loaded)) == index {
                 RUNTIMES.met(loaded.generation());
-                self.looked_for_runtimes = false;
+                found = true;
             }
+        });
+        if found {
+            return;
         }
+        self.looked_for_runtimes = true;
+        if let Some((searched, state)) = before.filter(|_| self.loaded_and_published() == state) {
+            searched.store(state, Ordering::Relaxed);
+        }
+    }
+
+    /// Changes with what is loaded, and with what is known of objects; never 0. `None`: that cannot be said.
+    fn loaded_and_published(&self) -> Option<u64> {
+        let (count, source) = self.published();
+        let known = (u64::from(count) << 1 | source as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Some((OBJECTS.loads().now()? ^ known).max(1))
     }
 }
 

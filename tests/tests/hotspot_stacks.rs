@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 use uunwind_tests::samples::{beside, Frame, Sample};
 use uunwind_tests::{chance, compile, paths, skips, uu};
 
@@ -80,39 +81,53 @@ fn java(sample: &Sample) -> Vec<Place> {
     frames.collect()
 }
 
+/// Makes a trial of each served JVM in each tier, a few at the same time: they wait, and compile in other threads.
+fn each(what: &str, together: usize, trial: impl Fn(&Jvm, &str, &[&str]) + Sync) {
+    let jvms = jvms(what);
+    let trials =
+        jvms.iter().flat_map(|jvm| TIERS.map(|(tier, options)| (jvm, format!("{} {tier}", jvm.version), options)));
+    let trials = Mutex::new(trials);
+    let next = || trials.lock().ok()?.next();
+    std::thread::scope(|scope| {
+        for _ in 0..together {
+            scope.spawn(|| {
+                while let Some((jvm, tier, options)) = next() {
+                    trial(jvm, &tier, options);
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn places_are_those_of_the_runtime() {
-    for jvm in jvms("Java stacks") {
-        for (tier, options) in TIERS {
-            let tier = format!("{} {tier}", jvm.version);
-            let scratch = paths::scratch(&format!("hotspot-places-{}", tier.replace(' ', "-")));
-            let oracle = scratch.join("oracle");
-            let library = compile::shared(&scratch, "libcap.so", &["hotspot/cap.c"]);
-            jvm.compile(&scratch, "hotspot/Places.java");
-            let agent = format!("-agentpath:{}", library.display());
-            let options: Vec<&str> = options.iter().copied().chain([agent.as_str()]).collect();
-            let command = jvm.command(&scratch, &options, "Places");
-            let configure = |command: &mut Command| {
-                command.env("UU_TEST_ORACLE", &oracle).env("UU_TEST_CAP", &library);
-                command.env_remove("JAVA_TOOL_OPTIONS").env_remove("_JAVA_OPTIONS");
-            };
-            let samples = uu::record(&scratch, EXPLICIT, configure, &words(&command)).expect_code(0).samples();
-            let expected = read(&oracle);
-            // The first one is the agent's.
-            let taken: Vec<&Sample> = samples.iter().filter(|sample| sample.kind == "explicit").skip(1).collect();
-            if taken.len() != expected.len() || expected.len() < 60 {
-                let leaf = |places: &Vec<Place>| format!("{:?}", places.first());
-                let leaves: Vec<String> = expected.iter().map(leaf).collect();
-                panic!("{tier}: {} samples for {}\n{}", taken.len(), expected.len(), beside(&leaves, &samples));
-            }
-            // Until the JVM's file has been looked at, nothing is known of Java.
-            let pairs = expected.iter().zip(taken).skip_while(|(_, sample)| java(sample).is_empty());
-            let pairs: Vec<_> = pairs.collect();
-            assert!(pairs.len() >= 60, "{tier}: Java in {} of {} samples", pairs.len(), expected.len());
-            for (expected, sample) in pairs {
-                compare(expected, sample).unwrap_or_else(|why| panic!("{tier}: {why}\n{}", sample.text()));
-            }
-        }
+    each("Java stacks", 4, places);
+}
+
+fn places(jvm: &Jvm, tier: &str, options: &[&str]) {
+    let scratch = paths::scratch(&format!("hotspot-places-{}", tier.replace(' ', "-")));
+    let oracle = scratch.join("oracle");
+    let library = compile::shared(&scratch, "libcap.so", &["hotspot/cap.c"]);
+    jvm.compile(&scratch, "hotspot/Places.java");
+    let command = jvm.command(&scratch, options, "Places");
+    let configure = |command: &mut Command| {
+        command.env("UU_TEST_ORACLE", &oracle).env("UU_TEST_CAP", &library);
+        command.env_remove("JAVA_TOOL_OPTIONS").env_remove("_JAVA_OPTIONS");
+    };
+    let samples = uu::record(&scratch, EXPLICIT, configure, &words(&command)).expect_code(0).samples();
+    let expected = read(&oracle);
+    let taken: Vec<&Sample> = samples.iter().filter(|sample| sample.kind == "explicit").collect();
+    if taken.len() != expected.len() || expected.len() < 60 {
+        let leaf = |places: &Vec<Place>| format!("{:?}", places.first());
+        let leaves: Vec<String> = expected.iter().map(leaf).collect();
+        panic!("{tier}: {} samples for {}\n{}", taken.len(), expected.len(), beside(&leaves, &samples));
+    }
+    // Until the JVM's file has been looked at, nothing is known of Java.
+    let pairs = expected.iter().zip(taken).skip_while(|(_, sample)| java(sample).is_empty());
+    let pairs: Vec<_> = pairs.collect();
+    assert!(pairs.len() >= 60, "{tier}: Java in {} of {} samples", pairs.len(), expected.len());
+    for (expected, sample) in pairs {
+        compare(expected, sample).unwrap_or_else(|why| panic!("{tier}: {why}\n{}", sample.text()));
     }
 }
 
@@ -150,23 +165,22 @@ fn compare(expected: &[Place], sample: &Sample) -> Result<(), String> {
 /// Interrupted at any instruction: every whole stack has the methods in the order in which they call each other.
 #[test]
 fn any_instruction() {
+    each("Java stacks at any instruction", 2, anywhere);
+}
+
+fn anywhere(jvm: &Jvm, tier: &str, options: &[&str]) {
+    let scratch = paths::scratch(&format!("hotspot-anywhere-{}", tier.replace(' ', "-")));
+    let library = compile::shared(&scratch, "libcap.so", &["hotspot/cap.c"]);
+    jvm.compile(&scratch, "hotspot/Chain.java");
+    let command = jvm.command(&scratch, options, "Chain");
     let rounds = chance::seconds(1.0) as u64;
-    for jvm in jvms("Java stacks at any instruction") {
-        for (tier, options) in TIERS {
-            let tier = format!("{} {tier}", jvm.version);
-            let scratch = paths::scratch(&format!("hotspot-anywhere-{}", tier.replace(' ', "-")));
-            let library = compile::shared(&scratch, "libcap.so", &["hotspot/cap.c"]);
-            jvm.compile(&scratch, "hotspot/Chain.java");
-            let command = jvm.command(&scratch, options, "Chain");
-            let rounds = if options == ["-Xint"] { rounds * 2500 } else { rounds * 20_000 };
-            let configure = |command: &mut Command| {
-                command.env("UU_TEST_ROUNDS", rounds.to_string()).env("UU_TEST_CAP", &library);
-                command.env_remove("JAVA_TOOL_OPTIONS").env_remove("_JAVA_OPTIONS");
-            };
-            let samples = uu::record(&scratch, &["-r", "999"], configure, &words(&command)).expect_code(0).samples();
-            are_possible(&tier, &samples);
-        }
-    }
+    let rounds = if options == ["-Xint"] { rounds * 2500 } else { rounds * 20_000 };
+    let configure = |command: &mut Command| {
+        command.env("UU_TEST_ROUNDS", rounds.to_string()).env("UU_TEST_CAP", &library);
+        command.env_remove("JAVA_TOOL_OPTIONS").env_remove("_JAVA_OPTIONS");
+    };
+    let samples = uu::record(&scratch, &["-r", "999"], configure, &words(&command)).expect_code(0).samples();
+    are_possible(tier, &samples);
 }
 
 /// The numbers of the methods `Chain.level0` and so on in a stack, outermost first; `None`: it is not of the program.

@@ -37,6 +37,13 @@ impl Live<'_> {
         }
     }
 
+    /// How much has been published for this walk, and by whom.
+    pub(crate) fn published(&self) -> (u32, Source) {
+        // SAFETY: the sampler's function and context.
+        let count = self.client.map_or(0, |(client, context)| unsafe { (client.facts_count)(context) });
+        (count, self.source())
+    }
+
     /// As [`Live::settle_facts`], of an object that the walk has not met: what is still to come is no loss.
     pub(crate) fn settle_ahead(&mut self, object: &Object) {
         if !object.claim.is_settled_for(self.source()) {

@@ -13,13 +13,6 @@ static void sample(void) {
     syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGPROF);
 }
 
-/* As an agent: a stack that has the JVM's own functions, and no Java yet. */
-int Agent_OnLoad(void *machine, const char *options, void *reserved) {
-    (void)machine, (void)options, (void)reserved;
-    sample();
-    return 0;
-}
-
 void Java_Places_sample(environment env, void *class) {
     (void)env, (void)class;
     sample();
