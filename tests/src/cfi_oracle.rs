@@ -184,6 +184,8 @@ pub fn same(ours: Option<&Outcome>, theirs: Option<&Outcome>, row: &gimli::Unwin
         match ours {
             From::Lost if by_expression => given_up += 1,
             From::Same if by_expression && is_restored => {}
+            // In a caller's frame, it says.
+            From::Lost if matches!(row.register(Register(u16::from(number))), Some(RegisterRule::Offset(0..))) => {}
             // Described by few rules: those of an interrupted pc.
             From::Lost if matches!(theirs, From::Register(_)) => {}
             ours if *ours != theirs => return None,

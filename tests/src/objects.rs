@@ -15,7 +15,7 @@ pub fn usual() -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = ["libc.so.6", "libm.so.6", "libgcc_s.so.1", "libstdc++.so.6", "libsqlite3.so.0"]
         .map(|name| lib.join(name))
         .into();
-    paths.extend([lib.join("libcrypto.so.3"), "/lib64/ld-linux-x86-64.so.2".into()]);
+    paths.extend([lib.join("libcrypto.so.3"), lib.join("libgcrypt.so.20"), "/lib64/ld-linux-x86-64.so.2".into()]);
     paths.extend(["python3", "bash", "git"].map(|name| Path::new("/usr/bin").join(name)));
     paths.extend(std::env::current_exe());
     paths

@@ -103,7 +103,9 @@ pub fn difference(rule: &Rule, row: &Row) -> Option<String> {
                 let offset = said.get(1..).and_then(|n| n.parse::<i32>().ok());
                 let fits = offset.is_some_and(|offset| offset % 8 == 0 && i16::try_from(offset / 8).is_ok());
                 let ours = if from_fp || in_register { None } else { Some(i32::from(slot) * 8) };
-                if fits {
+                // In a caller's frame, it says.
+                let is_above = offset.is_some_and(|offset| offset >= 0) && index != RA_SLOT;
+                if fits && !(is_above && slot == UNKNOWN) {
                     ours == offset
                 } else {
                     slot == UNKNOWN

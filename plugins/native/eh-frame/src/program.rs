@@ -315,7 +315,8 @@ impl<'m, C: Cpu, const KEYED: bool> Machine<'m, C, KEYED> {
             }
             0x0d => {
                 let register = register_number(input.uleb()?)?; // def_cfa_register
-                let Cfa::Offset(_, n) = self.row.cfa else { return Err(bad) };
+                // After an expression, DWARF forbids it; GNU as writes it, and libgcc, gdb and readelf keep the offset.
+                let (Cfa::Offset(_, n) | Cfa::Expression(_, n)) = self.row.cfa else { return Err(bad) };
                 self.row.cfa = Cfa::Offset(register, n);
             }
             0x13 => {
@@ -323,7 +324,13 @@ impl<'m, C: Cpu, const KEYED: bool> Machine<'m, C, KEYED> {
                 let Cfa::Offset(register, _) = self.row.cfa else { return Err(bad) };
                 self.row.cfa = Cfa::Offset(register, n);
             }
-            0x0f => self.row.cfa = Cfa::Expression(skip_block(input)?), // def_cfa_expression
+            0x0f => {
+                let n = match self.row.cfa {
+                    Cfa::Offset(_, n) | Cfa::Expression(_, n) => n,
+                    Cfa::Undefined => 0,
+                };
+                self.row.cfa = Cfa::Expression(skip_block(input)?, n); // def_cfa_expression
+            }
             0x10 => {
                 let register = input.uleb()?; // expression
                 let at = skip_block(input)?;

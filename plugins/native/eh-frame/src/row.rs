@@ -75,8 +75,9 @@ pub enum Cfa {
     Undefined,
     /// Register plus offset in bytes.
     Offset(u8, i32),
-    /// The expression at this address (its length first).
-    Expression(u64),
+    /// The expression at this address (its length first); and the offset before it, which counts again once a program
+    /// names a register.
+    Expression(u64, i32),
 }
 
 /// One row of the unwind table.

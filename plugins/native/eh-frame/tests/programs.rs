@@ -75,3 +75,31 @@ fn a_place_that_counts_from_the_cfas_register_is_known() {
     assert_eq!(rbp(BREG_RSP), Ok((-3, 0)));
     assert_eq!(rbp(BREG_RBX), Ok((UNKNOWN, 0)));
 }
+
+/// libgcrypt 1.10.1, SM3 for AVX: `.cfi_rel_offset` counts from rbp there, and the offsets are those from rsp. A row that
+/// describes the stack pointer, too, may take registers from anywhere: longjmp's does.
+#[test]
+fn a_register_is_not_saved_in_a_callers_frame() {
+    // offset_extended_sf: rbx at CFA + 176, and at the CFA itself.
+    let rbx = |program: &[u8]| rule_at(0, program).map(|rule| rule.slots[0]);
+    assert_eq!(rbx(&[0x11, 3, 0x6a]), Ok(UNKNOWN));
+    assert_eq!(rbx(&[0x11, 3, 0]), Ok(UNKNOWN));
+    assert_eq!(rbx(&[0x83, 2]), Ok(-2));
+    // rsp at CFA + 8.
+    assert_eq!(rbx(&[0x11, 3, 0x6a, 0x11, 7, 0x7f]), Ok(22));
+}
+
+/// libgcrypt's SHA-2 for SSSE3 and later: the CFA is the sum of a saved stack pointer and the offset, for a while.
+#[test]
+fn an_offset_counts_again_after_an_expression() {
+    const BREG_RSP: u8 = 0x77;
+    let expression = [0x0f, 2, BREG_RSP, 64];
+    let cfa = |program: &[&[u8]]| rule_at(1, &program.concat()).map(|rule| (rule.cfa_register, rule.cfa_offset));
+    // def_cfa_offset 56; the expression; def_cfa_register rsp.
+    assert_eq!(cfa(&[&[0x0e, 56], &expression, &[0x41, 0x0d, 7]]), Ok((RSP, 56)));
+    // Another expression in between, and a state that is kept across.
+    assert_eq!(cfa(&[&[0x0e, 56], &expression, &expression, &[0x0d, 7]]), Ok((RSP, 56)));
+    assert_eq!(cfa(&[&[0x0e, 56], &expression, &[0x0a, 0x0c, 7, 8, 0x0b, 0x0d, 7]]), Ok((RSP, 56)));
+    // An offset alone needs a register.
+    assert_eq!(cfa(&[&expression, &[0x0e, 56]]), Err(StopReason::BadUnwindInfo));
+}

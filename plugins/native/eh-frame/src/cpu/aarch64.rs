@@ -56,7 +56,7 @@ impl Cpu for AArch64 {
         let (register, n) = match row.cfa {
             Cfa::Undefined => return Err(StopReason::BadUnwindInfo),
             Cfa::Offset(register, n) => (register, n),
-            Cfa::Expression(at) => match evaluate::<AArch64>(at, pc, None, input)? {
+            Cfa::Expression(at, _) => match evaluate::<AArch64>(at, pc, None, input)? {
                 Value::Register(register, n) => (register, i32::try_from(n).map_err(|_| unsupported)?),
                 _ => return Err(unsupported),
             },
@@ -70,7 +70,8 @@ impl Cpu for AArch64 {
         for (slot, location) in rule.slots.iter_mut().zip(row.locations()).take(RA_SLOT) {
             *slot = match location.kind() {
                 Kind::Unspecified | Kind::Same => SAME,
-                _ => saved(*location, entry, pc, input).unwrap_or(UNKNOWN),
+                // What would have been saved in a caller's frame is not believed.
+                _ => saved(*location, entry, pc, input).filter(|slot| *slot < 0).unwrap_or(UNKNOWN),
             };
         }
         match ra.kind() {

@@ -72,7 +72,7 @@ fn to_rule(row: &Row<X86_64>, entry: &Entry, pc: u64, input: &mut Input<'_, '_>)
     let cfa = match row.cfa {
         Cfa::Undefined => return Err(StopReason::BadUnwindInfo),
         Cfa::Offset(register, n) => Value::Register(register, i64::from(n)),
-        Cfa::Expression(at) => expression::evaluate::<X86_64>(at, pc, None, input)?,
+        Cfa::Expression(at, _) => expression::evaluate::<X86_64>(at, pc, None, input)?,
     };
     if entry.signal {
         if let Some(rule) = signal_frame(cfa, ra, entry, pc, input)? {
@@ -119,8 +119,15 @@ fn with_stack_pointer(mut rule: Rule, sp: Location) -> Result<Rule, StopReason> 
     let addend = match sp.kind() {
         Kind::ValOffset if sp.n() != 0 => None,
         Kind::Unspecified | Kind::Same | Kind::ValOffset => {
-            // Other registers that are held in registers are lost: only hand-written code has such rows.
-            rule.slots.iter_mut().filter(|slot| is_register(**slot)).for_each(|slot| *slot = UNKNOWN);
+            // Other registers that are held in registers are lost: only hand-written code has such rows. So are those
+            // that would have been saved in a caller's frame: libgcrypt's SM3 counts from the wrong register.
+            let counts_from_fp = rule.from_fp;
+            for (index, slot) in rule.slots.iter_mut().enumerate() {
+                let is_above = *slot >= 0 && *slot != SAME && index != RA_SLOT && counts_from_fp >> index & 1 == 0;
+                if is_above || is_register(*slot) {
+                    *slot = UNKNOWN;
+                }
+            }
             return Ok(rule);
         }
         Kind::Offset => words(i64::from(sp.n())).map(|slot| (SP_SAVED, slot)),

@@ -84,7 +84,7 @@ fn place(row: &Row) -> usize {
     let cfa = match row.cfa {
         Cfa::Undefined => 0,
         Cfa::Offset(register, n) => u64::from(n as u32) << 8 | u64::from(register),
-        Cfa::Expression(at) => !at,
+        Cfa::Expression(at, _) => !at,
     };
     let sum = row.key().wrapping_add(cfa.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     (sum >> 40) as usize % MEMO
@@ -104,7 +104,7 @@ const BYTES_PER_CHANGE: usize = 64;
 
 /// Whether a row's meaning lies in bytes elsewhere.
 fn has_expression(row: &Row) -> bool {
-    matches!(row.cfa, Cfa::Expression(_)) || row.locations().iter().any(|place| place.kind() == Kind::Expression)
+    matches!(row.cfa, Cfa::Expression(..)) || row.locations().iter().any(|place| place.kind() == Kind::Expression)
 }
 
 /// Builds the table of an object with these sections and executable segments (`[start, end)`, without load bias), which
