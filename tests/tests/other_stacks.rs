@@ -44,7 +44,7 @@ fn an_overwritten_stack_pointer_is_not_followed() {
 fn samples_on_other_stacks_are_whole() {
     let scratch = paths::scratch("other-stacks-sampled");
     let program = program(&scratch);
-    let arguments = [program.as_os_str(), "burn".as_ref(), "1200".as_ref()];
+    let arguments = [program.as_os_str(), "burn".as_ref(), "2400".as_ref()];
     let samples = uu::record(&scratch, &["-r", "999"], |_| {}, &arguments).expect_code(0).samples();
     let on_them: Vec<&Sample> = samples.iter().filter(|sample| sample.native_names().contains(&"innermost")).collect();
     assert!(on_them.len() > 100, "{} samples", on_them.len());
@@ -59,7 +59,7 @@ fn samples_on_other_stacks_are_whole() {
 fn copies_end_where_their_stack_does() {
     let scratch = paths::scratch("other-stacks-copied");
     let program = program(&scratch);
-    let arguments = [program.as_os_str(), "burn".as_ref(), "1200".as_ref()];
+    let arguments = [program.as_os_str(), "burn".as_ref(), "2400".as_ref()];
     let options = ["-r", "999", "--unwind", "offline"];
     let samples = uu::record(&scratch, &options, |_| {}, &arguments).expect_code(0).samples();
     let on_them: Vec<&Sample> = samples.iter().filter(|sample| sample.native_names().contains(&"innermost")).collect();

@@ -130,7 +130,7 @@ fn any_instruction_by_uu_walk() {
             let program = Program::read(&script.to_string_lossy(), &source);
             let configure = |command: &mut Command| {
                 ruby.configure(command, &scratch.join("oracle"));
-                command.env("UU_TEST_SECONDS", chance::seconds(0.3).to_string());
+                command.env("UU_TEST_SECONDS", chance::seconds(0.3).to_string()).env(own_walks::STORM, "altstack");
             };
             let command = ruby.run("async");
             let command: Vec<&OsStr> = command.iter().map(|word| &**word).collect();

@@ -6,7 +6,9 @@
    the pipe $UU_TEST_ASKS, and goes on when it has read a byte from $UU_TEST_ANSWERS.
 
    With $UU_TEST_STORM, a timer sends the signal 100 us after the last one was handled, and another one at each tick of CPU
-   time. The handler has the mask by which watch_calls.c recognises it. */
+   time: from the start or, with the value "altstack", once the program has an alternate signal stack. Ruby touches its
+   whole stack before, and a handler has no room there then. The handler has the mask by which watch_calls.c recognises
+   it. */
 #define _GNU_SOURCE
 #include "handler_mask.h"
 #include <dlfcn.h>
@@ -185,6 +187,17 @@ static void storm(void) {
     start_timer(100);
 }
 
+static int is_storm_due; /* with an alternate stack */
+
+int sigaltstack(const stack_t *new, stack_t *old) {
+    int result = syscall(SYS_sigaltstack, new, old);
+    if (new && is_storm_due) {
+        is_storm_due = 0;
+        storm();
+    }
+    return result;
+}
+
 static void *space(size_t size) {
     void *found = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (found == MAP_FAILED || madvise(found, size, MADV_DONTDUMP)) /* a core file would have a GiB of zeros */
@@ -212,7 +225,10 @@ __attribute__((constructor)) static void begin(void) {
     }
     block_all();
     calls_malloc = getenv("UU_TEST_MALLOC") != 0;
-    if (getenv("UU_TEST_STORM"))
+    const char *when = getenv("UU_TEST_STORM");
+    if (when && !strcmp(when, "altstack"))
+        is_storm_due = 1;
+    else if (when)
         storm();
 }
 
