@@ -114,7 +114,7 @@ struct uu_view {
     uint64_t function_end;  /* its end, exclusive */
     uint64_t registers[16]; /* in DWARF order (UU_RAX ...), where known; in rule, none but the stack pointer */
     uint32_t known;         /* bit n: registers[n] is known here. At a leaf all are, in its callers callee-saved ones */
-    uint32_t plugin;        /* the index of this plugin in this process, 1 to 7; 0 for a window's function */
+    uint32_t plugin;        /* the index of this plugin in this process, 1 to 30; 0 for a window's function */
     const uint8_t *facts;   /* what analyse found in this object, 16-aligned; read-only. Null for a window's function */
     size_t facts_len;       /* bytes */
     uint64_t bias;          /* load bias of the object: address in the process minus address in the file. 0 for a

@@ -83,7 +83,10 @@ unsafe extern "C" fn add_plugin(index: u32, entry: Entry) -> i32 {
 unsafe extern "C" fn plugin_index(name: *const [u8; 16]) -> u32 {
     // SAFETY: the caller passes a name.
     let name = unsafe { &*name };
-    (1..EMBEDDER).find(|index| PLUGINS.get_any(*index).is_some_and(|plugin| plugin.name == *name)).map_or(0, u32::from)
+    PLUGINS
+        .from(1)
+        .find(|index| PLUGINS.get_any(*index).is_some_and(|plugin| plugin.name == *name))
+        .map_or(0, u32::from)
 }
 
 unsafe extern "C" fn home() -> *const Library {

@@ -3,7 +3,6 @@
 use core::ffi::{c_char, c_int, c_void};
 use uunwind_core::errno::{EINVAL, ENOENT, ENOSYS};
 use uunwind_core::plugin::trimmed;
-use uunwind_core::walk::LAST_INDEX;
 use uunwind_live::state::PLUGINS;
 
 /// See `uu.h`.
@@ -19,7 +18,7 @@ pub unsafe extern "C" fn uu_plugin_call(plugin: *const c_char, what: u32, argume
     if plugin.is_null() {
         return -EINVAL;
     }
-    let found = (1..=LAST_INDEX as u8).filter_map(|index| PLUGINS.get_any(index)).find(|table| {
+    let found = PLUGINS.from(1).filter_map(|index| PLUGINS.get_any(index)).find(|table| {
         // SAFETY: a NUL-terminated string, which is read up to its first difference.
         unsafe { is_called(plugin.cast(), trimmed(&table.name)) }
     });

@@ -8,7 +8,7 @@ use uunwind_core::memory::Reader;
 use uunwind_core::objects::{Answer, Loaded};
 use uunwind_core::plugin::{Plugin, PLUGIN_UNOWNED, UNOWNED_FACTS};
 use uunwind_core::span::Span;
-use uunwind_core::walk::{Claim, LAST_INDEX, PLUGIN_INDICES};
+use uunwind_core::walk::{Claim, PLUGIN_INDICES};
 
 /// What was loaded and known when all objects were searched for a plugin's runtimes, in vain (by the plugin's index).
 static SEARCHED: [AtomicU64; PLUGIN_INDICES] = [const { AtomicU64::new(0) }; PLUGIN_INDICES];
@@ -29,7 +29,7 @@ impl Live<'_> {
     pub(crate) fn unowned_claim_after(&mut self, left: &Claim) -> (Option<Claim>, u32) {
         let mut missing = 0;
         // Of the plugin that was asked last, the next runtime; of each other one, the first.
-        for index in left.index.max(1)..=LAST_INDEX as u8 {
+        for index in PLUGINS.from(left.index.max(1)) {
             let Some(plugin) = PLUGINS.get_any(index) else { continue };
             let Some(step) = plugin.step.filter(|_| plugin.flags & PLUGIN_UNOWNED != 0) else { continue };
             let again = index == left.index;

@@ -22,6 +22,8 @@ struct Installation {
 /// Up to `N` plugins. An index is filled once and never changes.
 pub struct Installed<const N: usize> {
     places: [Installation; N],
+    /// The index after the largest that was ever filled: who looks for a plugin stops there.
+    end: AtomicU32,
 }
 
 // SAFETY: a table is written once, by the thread that moved its place from EMPTY to FILLING, and read only when it is
@@ -41,6 +43,7 @@ impl<const N: usize> Installed<N> {
                     text: [const { AtomicU64::new(0) }; 2],
                 }
             }; N],
+            end: AtomicU32::new(0),
         }
     }
 
@@ -60,8 +63,16 @@ impl<const N: usize> Installed<N> {
         unsafe { place.table.get().write(table) };
         place.text[0].store(text.start, Ordering::Relaxed);
         place.text[1].store(text.end, Ordering::Relaxed);
+        // Before it is ready: its faults are mended by whoever finds it.
+        self.end.fetch_max(index as u32 + 1, Ordering::Release);
         place.state.store(READY, Ordering::Release);
         Ok(true)
+    }
+
+    /// The indices from this one on under which there may be a plugin. Async-signal-safe.
+    #[inline]
+    pub fn from(&self, index: u8) -> core::ops::Range<u8> {
+        index..self.end.load(Ordering::Acquire) as u8
     }
 
     fn place(&self, index: u8) -> Option<&Installation> {
@@ -95,7 +106,7 @@ impl<const N: usize> Installed<N> {
     /// # Safety
     /// `ucontext` must be the context of the fault that the calling handler handles.
     pub unsafe fn mend(&self, ucontext: *mut u8) -> bool {
-        let mut tables = (0..=u8::MAX).take(N).filter_map(|index| self.get_any(index));
+        let mut tables = self.from(0).filter_map(|index| self.get_any(index));
         // SAFETY: passed on.
         tables.any(|table| unsafe { table.fixups.mend(ucontext) })
     }
@@ -126,6 +137,7 @@ mod tests {
             assert_eq!(installed.add(1, entry, Span::new(16, 32)), Ok(false), "taken");
         }
         assert!(installed.get(0).is_none() && installed.get(1).is_some() && installed.get(2).is_none());
+        assert_eq!((installed.from(0), installed.from(2).count()), (0..2, 0));
         assert_eq!((installed.text(1), installed.text(2)), (Span::new(16, 32), Span::EMPTY));
         assert_eq!([(); 4].map(|()| installed.failed(1)), [false, false, true, false]);
         assert!(installed.get(1).is_none() && installed.get_any(1).is_some());

@@ -237,8 +237,8 @@ impl<E: Env> Walk<'_, '_, E> {
                 Some(_) => u32::MAX,
             };
             let untouched = failure.is_none() && done.is_ok_and(|answer| answer as u32 & UNTOUCHED != 0);
-            log.note_plugin(&self.scratch, used, untouched && self.scratch_noted == self.scratch_used);
-            self.scratch_noted = self.scratch_used;
+            log.note_plugin(&self.scratch, used, untouched && self.scratch_noted == self.scratch.called());
+            self.scratch_noted = self.scratch.called();
             log.call_ends(failure.is_none() && done.is_ok_and(|answer| answer as u32 & !UNTOUCHED != 0));
         }
         let failure = match (failure, done) {
@@ -294,17 +294,10 @@ impl<E: Env> Walk<'_, '_, E> {
         }
         // SAFETY: `claimed` checked index <= LAST_INDEX, so the plugin's part lies inside SCRATCH.
         let scratch = unsafe { setting.scratch.add(usize::from(claim.index) * SCRATCH_BYTES) };
-        if self.scratch_used & (1 << claim.index) == 0 {
-            self.scratch_used |= 1 << claim.index;
+        if !self.scratch.is_called(claim.index) {
             // SAFETY: as above.
             unsafe { core::ptr::write_bytes(scratch, 0, SCRATCH_BYTES) };
-            let used = match claim.scratch_bytes as usize {
-                0 => SCRATCH_BYTES,
-                bytes => bytes.min(SCRATCH_BYTES),
-            };
-            if let Some(place) = self.scratch.used.get_mut(usize::from(claim.index)) {
-                *place = used as u16;
-            }
+            self.scratch.begin(claim.index, claim.scratch_bytes as usize);
         }
         scratch
     }

@@ -55,13 +55,13 @@ use switch::Switches;
 pub const MAX_FRAMES: u32 = 4096;
 /// The largest index of a plugin. It is [`EMBEDDER`], which stands for marked interpreters; a process's plugins have
 /// the indices before it, from 1 on.
-pub const LAST_INDEX: usize = 7;
+pub const LAST_INDEX: usize = 31;
 /// Number of indices: those of plugins, and 0, which stands for functions of windows. Each has scratch memory of its
-/// own in a walk.
+/// own in a walk, and a bit in [`Scratch::called`].
 pub const PLUGIN_INDICES: usize = LAST_INDEX + 1;
 /// The index of the built-in plugin for frames that an embedder publishes itself (`uu_mark_interpreter`).
 pub const EMBEDDER: u8 = LAST_INDEX as u8;
-/// Bytes of scratch memory that a walk needs.
+/// Bytes of scratch memory that a walk needs. It touches the parts of the plugins that it calls only.
 pub const SCRATCH: usize = PLUGIN_INDICES * SCRATCH_BYTES;
 
 /// What a walk needs of the walked thread and of its caller, besides cursor, environment, reader and buffer.
@@ -130,9 +130,8 @@ struct Walk<'w, 'm, E: Env> {
     count: u32,
     /// Index of the plugin that is being called.
     plugin: u8,
-    scratch_used: u8,
-    /// Its value when the walk log last received it.
-    scratch_noted: u8,
+    /// [`Scratch::called`] when the walk log last received it.
+    scratch_noted: u32,
     desync: u32,
     /// How the plugin is being called.
     protector: Protector,
@@ -258,7 +257,6 @@ unsafe fn walk_from<'m, E: Env>(
         words: count,
         count: count as u32,
         plugin: 0,
-        scratch_used: 0,
         scratch_noted: 0,
         desync: 0,
         protector: Protector::none(),
@@ -272,7 +270,7 @@ unsafe fn walk_from<'m, E: Env>(
         steps,
         followed: 0,
         log: None,
-        scratch: Scratch { memory: setting.scratch, stride: SCRATCH_BYTES, used: [0; PLUGIN_INDICES] },
+        scratch: Scratch::new(setting.scratch, SCRATCH_BYTES),
         tail: None,
         in_window: false,
         by_frame_pointer: setting.by_frame_pointer,

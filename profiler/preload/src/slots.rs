@@ -17,7 +17,7 @@ use crate::labels::Labels;
 use crate::signals::VIRTUAL_SIGNALS;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use uunwind_core::syscall::{self, nr};
-use uunwind_core::walk::DEEP_WORDS;
+use uunwind_core::walk::{DEEP_WORDS, SCRATCH};
 use uunwind_ring::layout::ThreadBlock;
 use uunwind_ring::samples::{Past, PAST_BYTES};
 
@@ -37,7 +37,7 @@ const GROUPS: usize = THREADS / GROUP;
 const SLOT_BYTES: usize = 2048;
 
 const SCRATCH_OFFSET: usize = DEEP_WORDS * 8;
-const LAST_WALK_OFFSET: usize = SCRATCH_OFFSET + 4096;
+const LAST_WALK_OFFSET: usize = SCRATCH_OFFSET + SCRATCH;
 /// Bytes for the last whole walk (`uunwind_core::cache::last_walk::LastWalk`), and for a walk's working memory.
 const LAST_WALK_ROOM: usize =
     (uunwind_core::cache::last_walk::LAST_WALK_BYTES + uunwind_core::library::WALK_ROOM).next_multiple_of(4096);
@@ -101,7 +101,7 @@ pub struct Slot {
 pub struct Buffers {
     /// [`DEEP_WORDS`] words for the frames.
     pub frames: *mut u64,
-    /// A page of scratch memory for plugins.
+    /// [`SCRATCH`] bytes for plugins.
     pub scratch: *mut u8,
     /// The last whole walk.
     pub last_walk: *mut u8,

@@ -13,6 +13,9 @@ use uunwind_ring::record::{SAMPLE_DESYNC, SAMPLE_FACTS_PENDING};
 use uunwind_symbolize::calls::jumped;
 use uunwind_symbolize::{own_path, symbolize};
 
+/// The index that stood for marked interpreters ([`EMBEDDER`]) while a process had at most six plugins.
+const EARLIER_EMBEDDER: u8 = 7;
+
 /// The process and time of a sample, by which its addresses have a meaning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Moment {
@@ -247,7 +250,7 @@ impl<'a> Resolver<'a> {
     /// Name of a plugin of a process.
     pub fn plugin(&self, process: u32, plugin: u8) -> String {
         let plugins = self.recording.processes.get(process as usize).map(|p| &p.plugins);
-        let other = if plugin == EMBEDDER { "embedder" } else { "interpreter" };
+        let other = if matches!(plugin, EMBEDDER | EARLIER_EMBEDDER) { "embedder" } else { "interpreter" };
         plugins.and_then(|p| p.get(plugin as usize)).filter(|n| !n.is_empty()).cloned().unwrap_or(other.into())
     }
 }

@@ -217,6 +217,22 @@ fn stacks_through_files_that_were_not_analysed_are_not_called_complete() {
     assert!(text.contains("3 through files"), "{text}");
 }
 
+/// An embedder's frames are of the last index, which has no name. It was 7 while a process had at most six plugins.
+#[test]
+fn embedders_in_recordings_of_fewer_plugins() {
+    let mut b = Builder::new();
+    for embedder in [7, 31] {
+        let mut plugins = vec![String::new(); usize::from(embedder) + 1];
+        plugins[1] = "python".to_owned();
+        b.recording.processes[0].plugins = plugins;
+        let resolver = Resolver::new(&b.recording);
+        let named = [1, 2, embedder].map(|index| resolver.plugin(0, index));
+        assert_eq!(named, ["python", "interpreter", "embedder"]);
+    }
+    b.recording.processes[0].plugins[7] = "seventh".to_owned();
+    assert_eq!(Resolver::new(&b.recording).plugin(0, 7), "seventh");
+}
+
 /// Callers may be missing, too, where a plugin has said so, or was not called. One that nothing has claimed code for
 /// misses nothing.
 #[test]

@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 /// Environment variable with plugin files and folders of them, separated by colons.
 pub const ENV_PLUGINS: &str = "UU_PLUGINS";
 
-/// Limit of plugins in one recording: their indices begin at 1, and the last index is the embedders'.
+/// Limit of plugins of a process, uu's own included: their indices begin at 1, and the last index is the embedders'.
 pub const MOST: usize = uunwind_core::walk::EMBEDDER as usize - 1;
 
 /// The plugins that were found, in order, and those that cannot be used.
@@ -44,12 +44,10 @@ pub struct FoundPlugins {
 }
 
 /// Finds plugins in `folder` (which may be missing) and in `listed`, the value of [`ENV_PLUGINS`]. `launcher` starts a
-/// plugin's process. Those that are listed have been chosen: where not all have room, the last of the folder's are left
-/// out for them.
+/// plugin's process. Where not all have room, the last ones are left out.
 pub fn find(folder: &Path, listed: Option<&OsStr>, launcher: Launcher) -> FoundPlugins {
     let mut found = FoundPlugins { analysers: Analysers::new(launcher.clone()), ..FoundPlugins::default() };
     let mut files = files_in(folder).unwrap_or_default();
-    let own = files.len();
     for path in std::env::split_paths(listed.unwrap_or_default()).filter(|p| !p.as_os_str().is_empty()) {
         if path.is_dir() {
             match files_in(&path) {
@@ -64,36 +62,29 @@ pub fn find(folder: &Path, listed: Option<&OsStr>, launcher: Launcher) -> FoundP
     // All processes are started before the first answer is waited for.
     let mut seen: Vec<PathBuf> = Vec::new();
     let mut started = Vec::new();
-    for (nth, path) in files.into_iter().enumerate() {
+    for path in files {
         match path.canonicalize() {
             Ok(path) if seen.contains(&path) => {}
             Ok(path) => {
                 seen.push(path.clone());
-                started.push((Server::start(&launcher, &path), path, nth < own));
+                started.push((Server::start(&launcher, &path), path));
             }
             Err(e) => found.troubles.push((path, Trouble::Unreadable(e))),
         }
     }
-    let open = |server: std::io::Result<Server>| {
-        server.map_err(Trouble::Unreadable).and_then(|mut server| Ok((server.hello()?, server)))
-    };
-    let opened = started.into_iter().map(|(server, path, is_own)| (open(server), path, is_own));
-    let opened: Vec<_> = opened.collect();
-    let chosen = opened.iter().filter(|(opened, _, is_own)| opened.is_ok() && !is_own).count();
-    for (opened, path, is_own) in opened {
-        let room = if is_own { MOST.saturating_sub(chosen) } else { MOST };
-        found.add(path, opened, room);
+    for (server, path) in started {
+        found.add(path, server);
     }
     found
 }
 
 impl FoundPlugins {
-    /// Adds a plugin, if there are fewer than `room` so far.
-    fn add(&mut self, path: PathBuf, opened: Result<(Plugin, Server), Trouble>, room: usize) {
+    fn add(&mut self, path: PathBuf, server: std::io::Result<Server>) {
+        let opened = server.map_err(Trouble::Unreadable).and_then(|mut server| Ok((server.hello()?, server)));
         let trouble = match opened {
             Ok((plugin, server)) => match self.plugins.iter().find(|other| other.name == plugin.name) {
                 Some(other) => Trouble::SameName(plugin.name, other.path.clone()),
-                None if self.plugins.len() >= room => Trouble::TooMany,
+                None if self.plugins.len() >= MOST => Trouble::TooMany,
                 None => {
                     self.analysers.add(plugin.clone(), plugin.has_half().then_some(server));
                     return self.plugins.push(plugin);

@@ -67,8 +67,8 @@ pub enum Trouble {
     /// Another plugin has this name; its path.
     #[error("is called \"{0}\", as is {1}, which was found first")]
     SameName(String, PathBuf),
-    /// A recording cannot hold any more plugins.
-    #[error("is one too many: a recording holds {} plugins, and those of UU_PLUGINS come first", crate::MOST)]
+    /// A process cannot have any more plugins.
+    #[error("is one too many: a process has at most {} plugins, uu's own included", crate::MOST)]
     TooMany,
 }
 

@@ -104,11 +104,13 @@ fn folders_can_be_listed_and_missing_ones_are_reported() {
 #[test]
 fn more_than_a_recording_holds() {
     let dir = folder("many");
-    for number in 0..9 {
-        build(&dir, &format!("p{number}.so"), &plugin(&format!("p{number}"), 1, "sizeof table"));
+    for number in 0..=uunwind_loader::MOST {
+        build(&dir, &format!("p{number:02}.so"), &plugin(&format!("p{number}"), 1, "sizeof table"));
     }
     let found = find(&dir, None);
     assert_eq!(found.plugins.len(), uunwind_loader::MOST);
-    assert!(found.troubles.iter().all(|(_, t)| matches!(t, Trouble::TooMany)) && found.troubles.len() == 3);
+    let [(last, trouble)] = &found.troubles[..] else { panic!("{:?}", found.troubles) };
+    assert!(last.ends_with("p30.so") && matches!(trouble, Trouble::TooMany));
+    assert_eq!(trouble.to_string(), "is one too many: a process has at most 30 plugins, uu's own included");
     std::fs::remove_dir_all(dir).expect("cleaned");
 }

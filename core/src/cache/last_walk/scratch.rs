@@ -2,43 +2,74 @@
 
 use super::record::{FRAMES, LOST_STATE, STATES};
 use super::WalkLog;
+use crate::plugin::SCRATCH_BYTES;
 use crate::walk::PLUGIN_INDICES;
+use core::mem::MaybeUninit;
+
+/// Words of a plugin's part: a bit each in one word.
+const WORDS: usize = SCRATCH_BYTES / 8;
+const _: () = assert!(WORDS <= 64 && PLUGIN_INDICES <= u32::BITS as usize);
 
 /// The scratch memory of a walk's plugins, as far as it is used.
-#[derive(Clone, Copy)]
 pub struct Scratch {
     /// Start of the memory, aligned for words; may be null when nothing is used.
-    pub memory: *const u8,
+    memory: *const u8,
     /// Bytes of each plugin's part.
-    pub stride: usize,
-    /// Bytes that each plugin uses; 0: it was not called.
-    pub used: [u16; PLUGIN_INDICES],
+    stride: usize,
+    /// A bit for each plugin that was called, by its index.
+    called: u32,
+    /// Words that each of these uses: a plugin's number never changes, as its table does not. Of the others it is not
+    /// set, since to clear all is dearer than what most walks do here.
+    words: [MaybeUninit<u8>; PLUGIN_INDICES],
 }
 
 impl Scratch {
-    /// No plugin has scratch memory.
-    pub const NONE: Scratch = Scratch { memory: core::ptr::null(), stride: 0, used: [0; PLUGIN_INDICES] };
+    /// No plugin was called yet.
+    #[inline(always)]
+    pub fn new(memory: *const u8, stride: usize) -> Scratch {
+        Scratch { memory, stride, called: 0, words: [const { MaybeUninit::uninit() }; PLUGIN_INDICES] }
+    }
 
-    /// Which plugins were called, and how much each uses, in one word; 0 when none was.
-    fn shape(&self) -> u64 {
-        (0..).zip(&self.used).fold(0, |shape, (plugin, used)| shape | u64::from(used.div_ceil(8) as u8) << (8 * plugin))
+    /// A bit for each plugin that was called, by its index.
+    pub fn called(&self) -> u32 {
+        self.called
+    }
+
+    /// Whether the plugin with this index was called.
+    pub fn is_called(&self, plugin: u8) -> bool {
+        self.called.checked_shr(plugin.into()).is_some_and(|bits| bits & 1 != 0)
+    }
+
+    /// The plugin with this index is called for the first time; its part is zeroed. `bytes`: how many it uses; 0: all.
+    pub fn begin(&mut self, plugin: u8, bytes: usize) {
+        let Some(place) = self.words.get_mut(usize::from(plugin)) else { return };
+        let words = if bytes == 0 { WORDS } else { bytes.div_ceil(8).min(WORDS) };
+        place.write(words as u8);
+        self.called |= 1 << plugin;
     }
 
     /// Whether no plugin has stored anything.
     pub(super) fn is_zero(&self) -> bool {
-        (0..PLUGIN_INDICES).all(|plugin| self.words(plugin).iter().all(|word| *word == 0))
+        self.parts().all(|words| words.iter().all(|word| *word == 0))
     }
 
-    /// The words that a plugin uses: at most 64, as `SCRATCH_BYTES` has.
-    fn words(&self, plugin: usize) -> &[u64] {
-        let count = self.used.get(plugin).map_or(0, |used| usize::from(*used).div_ceil(8).min(self.stride / 8).min(64));
-        if count == 0 {
-            return &[];
-        }
-        let start = self.memory.wrapping_add(plugin.wrapping_mul(self.stride)).cast::<u64>();
-        // SAFETY: the memory, aligned for words, has a part for each plugin that was called, and is not written to
-        // while a walk looks at it.
-        unsafe { core::slice::from_raw_parts(start, count) }
+    /// The words of each plugin that was called, in the order of their indices.
+    fn parts(&self) -> impl Iterator<Item = &[u64]> + '_ {
+        let mut left = self.called;
+        core::iter::from_fn(move || {
+            let plugin = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            let place = self.words.get(plugin)?;
+            // SAFETY: `begin` has set it before the plugin's bit.
+            let count = usize::from(unsafe { place.assume_init() }).min(self.stride / 8);
+            if count == 0 {
+                return Some(&[][..]);
+            }
+            let start = self.memory.wrapping_add(plugin.wrapping_mul(self.stride)).cast::<u64>();
+            // SAFETY: the memory, aligned for words, has a part for each plugin that was called, and is not written to
+            // while a walk looks at it.
+            Some(unsafe { core::slice::from_raw_parts(start, count) })
+        })
     }
 }
 
@@ -65,8 +96,8 @@ fn some_of(words: &[u64], present: u64) -> impl Iterator<Item = u64> + '_ {
 }
 
 impl WalkLog<'_> {
-    /// The state of the plugins: their [`Scratch::shape`]; for each that was called, which of its words are not 0, a
-    /// bit each, and these words. Most are 0.
+    /// The state of the plugins: which were called, a bit each; for each of these, which of its words are not 0, a bit
+    /// each, and these words. Most are 0.
     pub(super) fn write_state(&mut self, at: usize, scratch: &Scratch) -> Option<usize> {
         let mut next = at;
         let limit = usize::from(self.last_walk.first.state);
@@ -79,25 +110,21 @@ impl WalkLog<'_> {
         };
         let header = next;
         put(states, 0, &mut next)?;
-        for plugin in 0..PLUGIN_INDICES {
-            let words = scratch.words(plugin);
-            if words.is_empty() {
-                continue;
-            }
+        for words in scratch.parts() {
             let present = present(words);
             put(states, present, &mut next)?;
             for word in some_of(words, present) {
                 put(states, word, &mut next)?;
             }
         }
-        *states.get_mut(header)? = scratch.shape();
+        *states.get_mut(header)? = scratch.called.into();
         Some(next - header)
     }
 
     /// Whether the plugins' scratch memory is now as it was before the old walk's candidate.
     pub(super) fn same_state(&self, scratch: &Scratch) -> bool {
         if self.state_of == FRAMES {
-            return scratch.shape() == 0;
+            return scratch.called == 0;
         }
         let Some(frame) = self.last_walk.frames.get(self.state_of) else { return false };
         if frame.flags & LOST_STATE != 0 {
@@ -109,14 +136,10 @@ impl WalkLog<'_> {
     /// Whether the state that stands at `at` is that of the plugins' scratch memory now.
     pub(super) fn is_state(&self, at: usize, scratch: &Scratch) -> bool {
         let mut old = self.last_walk.states.get(at..).unwrap_or_default().iter();
-        if old.next() != Some(&scratch.shape()) {
+        if old.next() != Some(&scratch.called.into()) {
             return false;
         }
-        (0..PLUGIN_INDICES).all(|plugin| {
-            let words = scratch.words(plugin);
-            if words.is_empty() {
-                return true;
-            }
+        scratch.parts().all(|words| {
             let present = present(words);
             old.next() == Some(&present) && some_of(words, present).all(|word| old.next() == Some(&word))
         })
