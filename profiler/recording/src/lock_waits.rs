@@ -41,6 +41,11 @@ impl LockWait {
             _ => "lock",
         }
     }
+
+    /// Whether it was for the end of a thread: that is no lock of its own.
+    pub fn is_end_of_thread(&self) -> bool {
+        self.kind == 7
+    }
 }
 
 impl Recording {

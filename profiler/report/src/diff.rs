@@ -140,12 +140,14 @@ pub fn table(changes: &[Change], rows: usize, style: Style) -> String {
         );
     }
     let functions: Vec<String> = shown.iter().map(|change| change.function.clone()).collect();
-    for (change, name) in shown.iter().zip(style.names(&functions, USED)) {
+    let (names, legend) = style.names_with_legend(&functions, USED);
+    for (change, name) in shown.iter().zip(names) {
         let shares =
             |shares: &Shares| format!("{:>+6.1} {:>7.1} {:>7.1}", shares.growth(), shares.before, shares.after);
         // Writing to a String cannot fail.
         let _ = writeln!(out, "  {}   {}  {name}", shares(&change.own), shares(&change.total));
     }
+    out.push_str(&legend);
     if let Some(left_out) = changed.len().checked_sub(rows).filter(|left_out| *left_out > 0) {
         let _ = writeln!(out, "  {left_out} more functions changed by less");
     }

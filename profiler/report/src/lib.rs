@@ -22,6 +22,7 @@ pub mod formats;
 pub mod hide;
 mod line;
 pub mod live;
+mod lock_frames;
 mod paths;
 pub mod resolve;
 pub mod selection;

@@ -3,6 +3,7 @@
 use crate::charge::{charge, Native};
 use crate::formats::Format;
 use crate::hide::NativeFrames;
+use crate::lock_frames::with_locks;
 use crate::resolve::Resolver;
 use crate::selection::{group, held, select, without_idle, Condition, Groups};
 use crate::stacks::{Merger, Profile};
@@ -58,6 +59,11 @@ impl View {
         };
         // Before anything is selected: of a thread that has run, the waits alone may be wanted.
         let profile = if self.idle { profile } else { without_idle(profile) };
+        // Beside what the summary and JSON have of each lock.
+        let profile = match (recording.is_lock(), format) {
+            (false, _) | (true, Format::Summary | Format::Json) => profile,
+            (true, _) => with_locks(recording, profile),
+        };
         let mut profile = select(recording, profile, &self.conditions)?;
         if self.charge {
             profile = charge(profile, Native::All);

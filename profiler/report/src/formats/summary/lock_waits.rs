@@ -2,6 +2,7 @@
 
 use super::own_code::{frames, own_code};
 use super::{counted, percent, Style};
+use crate::lock_frames::holder;
 use crate::stacks::{Kind, Line, Profile};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -100,7 +101,7 @@ pub fn render(recording: &Recording, profile: &Profile, lines: &[Line], style: S
         let thread = profile.stacks.get(stack as usize).map_or(0, |stack| stack.thread);
         let process = recording.threads.get(thread as usize).map_or(0, |thread| thread.process);
         // The ends of threads are no locks of their own.
-        let address = if wait.what() == "end of a thread" { 0 } else { wait.lock };
+        let address = if wait.is_end_of_thread() { 0 } else { wait.lock };
         let lock = locks.entry((process, address, wait.kind)).or_insert_with(|| Lock::of(wait));
         let weight = recording.waited(wait).bytes;
         lock.sum.add(recording, wait);
@@ -151,7 +152,7 @@ struct Lock {
 
 impl Lock {
     fn of(wait: &LockWait) -> Lock {
-        let address = if wait.what() == "end of a thread" { 0 } else { wait.lock };
+        let address = if wait.is_end_of_thread() { 0 } else { wait.lock };
         Lock { what: wait.what(), address, sum: Sum::default(), places: HashMap::new(), holders: HashMap::new() }
     }
 }
@@ -190,16 +191,6 @@ fn place(recording: &Recording, profile: &Profile, lines: &[Line], stack: u32) -
         _ => format!("{} ({}:{})", said.function, said.file, said.position()),
     };
     crate::formats::printable(&text)
-}
-
-/// A thread by its id in its process, as people know it.
-fn holder(recording: &Recording, process: u32, tid: u32) -> String {
-    let mut threads = recording.threads.iter().filter(|thread| thread.process == process && thread.tid == tid);
-    let name = threads.find_map(|thread| Some(&thread.name).filter(|name| !name.is_empty()));
-    match name {
-        Some(name) => format!("{} (thread {tid})", crate::formats::printable(name)),
-        None => format!("thread {tid}"),
-    }
 }
 
 #[cfg(test)]

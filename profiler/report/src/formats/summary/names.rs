@@ -9,6 +9,8 @@ use std::collections::HashMap;
 const FOLDERS: usize = 256;
 /// Characters of what differs between two names, at most.
 const DIFFERENCE: usize = 24;
+/// Marks that a legend lists.
+const LISTED: usize = 3;
 /// How often it is looked for another difference.
 const ROUNDS: usize = 3;
 
@@ -16,6 +18,12 @@ impl Style {
     /// The names of a table's rows, each cut to the columns that remain beside `used` columns. Different names stay
     /// different: what differs is added to those that would look the same.
     pub fn names(self, names: &[String], used: usize) -> Vec<String> {
+        self.names_with_legend(names, used).0
+    }
+
+    /// The same, and a line that says what was added, for below the table; empty if nothing was.
+    pub fn names_with_legend(self, names: &[String], used: usize) -> (Vec<String>, String) {
+        let mut marks: Vec<String> = Vec::new();
         let mut shown: Vec<String> = names.iter().map(|name| self.name(name, used)).collect();
         for _ in 0..ROUNDS {
             let mut alike: HashMap<&str, Vec<usize>> = HashMap::new();
@@ -32,6 +40,9 @@ impl Style {
                 for (at, mark) in group.iter().zip(differences(&full)) {
                     let name = names.get(*at).map_or("", String::as_str);
                     let mark = format!(" [{}]", printable(&mark));
+                    if !marks.contains(&mark) {
+                        marks.push(mark.clone());
+                    }
                     let cut = self.name(name, used + mark.chars().count());
                     if let Some(shown) = shown.get_mut(*at) {
                         *shown = cut + &mark;
@@ -39,7 +50,7 @@ impl Style {
                 }
             }
         }
-        shown
+        (shown, legend(&mut marks, self.width))
     }
 
     /// A name, or several joined by ` > `, made printable and cut to the columns that remain beside `used` columns:
@@ -77,6 +88,32 @@ impl Style {
         let head: String = name.chars().take(room - 1).collect();
         format!("{head}…")
     }
+}
+
+/// What marks stand for, in lines of the terminal's width.
+fn legend(marks: &mut [String], width: usize) -> String {
+    if marks.is_empty() {
+        return String::new();
+    }
+    marks.sort();
+    let several = if marks.len() > LISTED { ", ..." } else { "" };
+    let listed = marks.iter().take(LISTED).map(|mark| mark.trim()).collect::<Vec<_>>().join(", ");
+    let text = format!("{listed}{several}: where these names differ, shortened here; whole in `uu report -f folded`");
+    let (mut out, mut length) = (String::new(), 0);
+    for word in text.split(' ') {
+        let more = 1 + word.chars().count();
+        match length {
+            0 => out.push_str("  "),
+            _ if 2 + length + more > width => {
+                out.push_str("\n  ");
+                length = 0;
+            }
+            _ => out.push(' '),
+        }
+        out.push_str(word);
+        length += more;
+    }
+    out + "\n"
 }
 
 /// What distinguishes each of some names: the word at the first place where not all of them are equal.
@@ -226,6 +263,19 @@ mod tests {
         }
         let short = "std::max<int>(int, int)";
         assert_eq!(style.name(short, 10), short);
+    }
+
+    #[test]
+    fn what_distinguishes_names_is_explained() {
+        let style = Style { colour: false, width: 60, verbose: false };
+        let name = |n| format!("double spin<{n}, double>(std::vector<double, std::allocator<double> >&)");
+        let (shown, legend) = style.names_with_legend(&[name(1), name(2)], 10);
+        assert_eq!(shown, ["double spin<…>(std::vector<…>&) [1]", "double spin<…>(std::vector<…>&) [2]"]);
+        assert!(
+            legend.starts_with("  [1], [2]: where these names differ") && legend.lines().all(|line| line.len() <= 60),
+            "{legend}"
+        );
+        assert_eq!(style.names_with_legend(&["main".to_owned()], 10).1, "");
     }
 
     #[test]

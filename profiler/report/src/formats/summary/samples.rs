@@ -9,7 +9,7 @@ use std::fmt::Write;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_recording::objects::{lookup_address, ObjectMap};
-use uunwind_recording::{Recording, Sample};
+use uunwind_recording::{Node, Recording, Sample};
 use uunwind_ring::record::{
     SAMPLE_APART, SAMPLE_BLOCKED, SAMPLE_DESYNC, SAMPLE_FACTS_PENDING, SAMPLE_LATE, SAMPLE_NO_PLUGINS,
 };
@@ -22,11 +22,13 @@ pub fn of_shown<'r>(recording: &'r Recording, profile: &'r Profile) -> impl Iter
 /// How many stacks are whole, and what is missing or in doubt in the others.
 pub fn render(recording: &Recording, profile: &Profile, style: Style, out: &mut String) {
     let (mut total, mut complete, mut by_fp, mut doubtful, mut unknown) = (0u64, 0u64, 0u64, 0u64, 0u64);
+    let (mut deep, deep_nodes) = (0u64, without_middle(recording));
     let mut failed: BTreeMap<String, u64> = BTreeMap::new();
     let mut own = Vec::new();
     for sample in of_shown(recording, profile) {
         total += 1;
         match sample.reason() {
+            _ if is_complete(sample) && deep_nodes.get(sample.stack as usize) == Some(&true) => deep += 1,
             _ if is_complete(sample) => complete += 1,
             Some(r) if r.is_complete() && sample.flags & SAMPLE_FACTS_PENDING != 0 => unknown += 1,
             Some(r) if r.is_complete() => doubtful += 1,
@@ -40,16 +42,21 @@ pub fn render(recording: &Recording, profile: &Profile, style: Style, out: &mut 
     let unknown = if unknown == 0 { String::new() } else { format!(", {unknown} not known yet") };
     let in_handler = if own.is_empty() { String::new() } else { format!(", {} in uu's handler", own.len()) };
     let by_fp = if by_fp == 0 { String::new() } else { format!(", {by_fp} ended by frame pointers") };
+    let deep = if deep == 0 { String::new() } else { format!(", {deep} too deep for all frames") };
     let doubtful =
         if doubtful == 0 { String::new() } else { format!(", {doubtful} doubtful (callers may be missing)") };
     let lost = recording.lost.iter().fold(0u64, |sum, lost| sum.saturating_add(lost.samples));
     let _ = writeln!(
         out,
-        "  samples    {total}: {complete} complete ({:.1} %){unknown}{by_fp}{doubtful}{in_handler}, {fails} failed, {lost} lost",
+        "  samples    {total}: {complete} complete ({:.1} %){deep}{unknown}{by_fp}{doubtful}{in_handler}, {fails} failed, {lost} lost",
         percent(complete, total)
     );
     for (reason, count) in failed {
         let _ = writeln!(out, "             {count:>8} failed: {reason}");
+    }
+    if !deep.is_empty() {
+        let text = "[frames left out] stands for those in the middle of stacks that are too deep";
+        let _ = writeln!(out, "             {text}");
     }
     if fails > 0 {
         let _ = writeln!(out, "             uu report -f samples has these stacks; what to do: docs/stop-reasons.md");
@@ -118,6 +125,23 @@ pub fn render(recording: &Recording, profile: &Profile, style: Style, out: &mut 
              [process start] is exec, the dynamic loader and uu's own start"
         );
     }
+}
+
+/// For each node's number, whether frames were left out between it and its outermost caller.
+fn without_middle(recording: &Recording) -> Vec<bool> {
+    let is_one = |node: &Node| matches!(frames(&[node.word, node.position]).next(), Some(Frame::Omitted { .. }));
+    // Of most recordings there is nothing to remember.
+    if !recording.nodes.iter().any(is_one) {
+        return Vec::new();
+    }
+    let mut found = Vec::with_capacity(recording.nodes.len() + 1);
+    found.push(false);
+    for node in &recording.nodes {
+        let itself = is_one(node);
+        // Callers have smaller numbers.
+        found.push(itself || found.get(node.parent as usize) == Some(&true));
+    }
+    found
 }
 
 /// For each node's number, whether a frame pointer led to it or to one of its callers.

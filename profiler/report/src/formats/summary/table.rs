@@ -127,7 +127,8 @@ impl<'a> Printer<'a> {
         };
         let mut out = format!("{}\n    share{column}  samples\n", self.style.heading(title));
         let names: Vec<String> = rows.iter().map(|row| row.name.clone()).collect();
-        for (row, name) in rows.iter().zip(self.style.names(&names, USED)) {
+        let (shown, legend) = self.style.names_with_legend(&names, USED);
+        for (row, name) in rows.iter().zip(shown) {
             let below = row.lines.iter().map(|(name, amount)| (format!("  {name}"), *amount));
             for (name, (weight, samples)) in std::iter::once((name, row.amount)).chain(below) {
                 let share = percent(weight, self.all);
@@ -140,7 +141,7 @@ impl<'a> Printer<'a> {
                 let _ = writeln!(out, "  {share:>5.1} %{time} {samples:>8}  {name}");
             }
         }
-        out
+        out + &legend
     }
 
     /// A line of code with its function.

@@ -145,9 +145,11 @@ fn print(rows: &[Row], roots: Vec<usize>, total: u64, style: Style, out: &mut St
     let texts: Vec<String> = order.iter().map(|(row, _)| row.text.clone()).collect();
     // By the deepest: how names are cut does not depend on where they stand.
     let deepest = order.iter().map(|(_, indent)| *indent).max().unwrap_or(0);
-    for ((row, indent), text) in order.iter().zip(style.names(&texts, 12 + deepest)) {
+    let (shown, legend) = style.names_with_legend(&texts, 12 + deepest);
+    for ((row, indent), text) in order.iter().zip(shown) {
         let _ = writeln!(out, "  {:>5.1} % {:indent$}{text}", percent(row.weight, total), "");
     }
+    out.push_str(&legend);
 }
 
 /// The names of the lines, each text once.

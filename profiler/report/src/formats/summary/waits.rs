@@ -94,10 +94,12 @@ pub fn render(recording: &Recording, profile: &Profile, lines: &[Line], style: S
     rows.truncate(if style.verbose { VERBOSE_ROWS } else { ROWS });
     let names: Vec<String> = rows.iter().map(|(text, _)| text.clone()).collect();
     let mut out = format!("{}\n    share     time\n", style.heading("Longest waits, with who waits"));
-    for ((_, weight), name) in rows.iter().zip(style.names(&names, USED)) {
+    let (shown, legend) = style.names_with_legend(&names, USED);
+    for ((_, weight), name) in rows.iter().zip(shown) {
         let (share, time) = (percent(*weight, all), *weight as f64 / rate);
         let _ = writeln!(out, "  {share:>5.1} % {time:>7.2}s  {name}");
     }
+    out.push_str(&legend);
     [out].into_iter().chain(single(recording, profile, lines, style)).collect()
 }
 
