@@ -58,6 +58,7 @@ pub fn run(options: Options) -> Result<u8, Failure> {
              or callgrind"
         )));
     }
+    terminal::check_readable(format, &output)?;
     let view = View::from(options::native_frames(&options.native_frames)?);
     let mut files = Vec::new();
     for file in options.files {

@@ -48,7 +48,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     layout::check_pages()?;
     let places = Places::choose(&arguments)?;
     if let Some(pid) = arguments.pid {
-        return attach::run(pid, &arguments, places);
+        return attach::run(pid, &arguments, places.of_process(pid));
     }
     let (mut config, analysers) = prepare(&arguments.command)?;
     for path in places.recording.iter().chain(&places.result).filter(|_| arguments.output.is_some()) {

@@ -1,5 +1,7 @@
 //! `uu report`: shows a recording, or converts it.
 
+mod together;
+
 use crate::exit::Failure;
 use crate::{options, save, terminal};
 use clap::{Args, ValueHint};
@@ -9,7 +11,7 @@ use std::path::{Path, PathBuf};
 use uunwind_built_in::HALVES;
 use uunwind_elf::files;
 use uunwind_recording::languages::{add_columns, complete};
-use uunwind_recording::Recording;
+use uunwind_recording::{Held, Recording};
 use uunwind_report::formats::{render, summary, Format};
 use uunwind_report::hide::NativeFrames;
 use uunwind_report::resolve::Resolver;
@@ -53,9 +55,10 @@ pub struct Options {
     #[arg(long)]
     lines: bool,
     /// Of a recording of allocations: peak, what was held when that was most; end, what was not freed; total, all
-    #[arg(long, value_name = "WHICH", default_value = "peak",
+    /// [default: peak]
+    #[arg(long, value_name = "WHICH",
           value_parser = options::Offers(&["peak", "end", "total"]), hide_possible_values = true)]
-    memory: OsString,
+    memory: Option<OsString>,
     /// Charge native code to the function of a language that called it, and leave its frames out
     #[arg(long)]
     charge: bool,
@@ -93,10 +96,10 @@ as far as it goes, with a warning.",
 
 /// Runs the subcommand; returns the exit code.
 pub fn run(options: Options) -> Result<u8, Failure> {
-    let files = options.files.into_iter().map(|file| options::path(file, "FILE"));
+    let files = options.files.iter().map(|file| options::path(file.clone(), "FILE"));
     let files = files.collect::<Result<Vec<PathBuf>, Failure>>()?;
     let [file, others @ ..] = &files[..] else { return Err(Failure::new("no recording given")) };
-    let output = options.output.map(|output| options::path(output, "-o")).transpose()?;
+    let output = options.output.clone().map(|output| options::path(output, "-o")).transpose()?;
     let format = options.format.as_ref().map(options::format).transpose()?;
     let native_frames = options::native_frames(&options.native_frames)?;
     let output = output.filter(|path| path.as_os_str() != "-");
@@ -105,18 +108,22 @@ pub fn run(options: Options) -> Result<u8, Failure> {
         save::check_apart(output, &files)?;
     }
     let view = view(&options.by, options.lines, [&options.filter, &options.focus, &options.ignore], native_frames)?;
-    let held = options::held(&options.memory)?;
+    let held = options.memory.as_ref().map_or(Ok(Held::default()), options::held)?;
     let view = View { idle: options.idle, charge: options.charge, held, ..view };
+    terminal::check_readable(format, output.as_deref().unwrap_or(Path::new("-")))?;
     let (mut recording, whole) = read(file)?;
+    let mut flags = recording.settings.flags;
     crate::offline::walk(&mut recording, &options.debug_dir)?;
     if !others.is_empty() && format == Format::Recording {
         return Err(Failure::new("several recordings cannot become one file; any other format shows them as one"));
     }
     for other in others {
         let (mut more, _) = read(other)?;
+        flags |= more.settings.flags;
         crate::offline::walk(&mut more, &options.debug_dir)?;
         recording.merge(more).map_err(|why| Failure::new(format!("{}: {why}", other.display())))?;
     }
+    together::check(&options, flags, format, &view.conditions)?;
     complete(&mut recording, HALVES);
     if options.columns {
         add_columns(&mut recording, HALVES);

@@ -2,9 +2,13 @@
 
 use crate::exit::Failure;
 use rustix::termios::tcgetwinsize;
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 use uunwind_report::formats::summary::Style;
+use uunwind_report::formats::Format;
 
 /// Columns to assume without a terminal.
 const WIDTH: usize = 100;
@@ -49,6 +53,28 @@ pub fn output(bytes: &[u8]) -> Result<(), Failure> {
         Err(e) => Err(Failure::new(format!("cannot write to standard output: {e}"))),
         Ok(()) => Ok(()),
     }
+}
+
+/// Fails if a result would go to a terminal that nobody can read there, and that the terminal would obey.
+/// `output`: where it goes, `-` is standard output.
+pub fn check_readable(format: Format, output: &Path) -> Result<(), Failure> {
+    let is_terminal = || match output.as_os_str() == "-" {
+        true => io::stdout().is_terminal(),
+        // Nothing else is opened: that of a FIFO would wait for its writer.
+        false => {
+            let is_device = std::fs::metadata(output).is_ok_and(|meta| meta.file_type().is_char_device());
+            is_device && File::options().write(true).open(output).is_ok_and(|file| file.is_terminal())
+        }
+    };
+    if !format.is_binary() || !is_terminal() {
+        return Ok(());
+    }
+    let offer = format.offer();
+    Err(Failure::new(format!(
+        "the format {} is no text, and would go to a terminal: give a file, such as -o profile{}, or a pipe",
+        offer.name,
+        offer.extensions.first().unwrap_or(&"")
+    )))
 }
 
 /// Whether progress may be shown.

@@ -5,6 +5,7 @@ use rustix::process::{getrlimit, Resource};
 use std::fs;
 use std::path::Path;
 use uunwind_elf::files;
+use uunwind_remote::{trial, DumpError};
 
 /// What is found of one thing.
 struct Row {
@@ -27,6 +28,8 @@ struct System {
     paranoid: Option<i32>,
     /// kernel.yama.ptrace_scope; empty without Yama.
     scope: String,
+    /// Why a process that is nobody's child could not be traced, if that was tried and refused.
+    untraceable: Option<String>,
     /// Effective capabilities.
     capabilities: u64,
     /// `Seccomp:` of /proc/self/status: 2 is a filter.
@@ -93,6 +96,7 @@ impl System {
             glibc: own_glibc(),
             paranoid: text("/proc/sys/kernel/perf_event_paranoid").parse().ok(),
             scope: text("/proc/sys/kernel/yama/ptrace_scope"),
+            untraceable: untraceable(),
             capabilities: u64::from_str_radix(&field("CapEff:"), 16).unwrap_or(0),
             seccomp: field("Seccomp:"),
             memory_files: memfd_create(c"uu-doctor", MemfdFlags::CLOEXEC).is_ok(),
@@ -181,6 +185,11 @@ impl System {
             "" => "no restriction by Yama".to_owned(),
             scope => format!("kernel.yama.ptrace_scope is {scope}"),
         };
+        // What was tried is the truth, whatever the settings promise.
+        if let Some(why) = &self.untraceable {
+            let means = format!("`-p` and `uu dump -p` are not possible: a try was refused.\n{}", wrapped(why));
+            return Row { what: "other processes", good: false, found, means };
+        }
         let (good, means) = match (self.scope.as_str(), may) {
             ("3", _) => (false, "nobody may look into a running process: `-p` and `uu dump -p` are not possible"),
             (_, true) => (true, "with CAP_SYS_PTRACE: `-p` and `uu dump -p` may look at every process"),
@@ -206,6 +215,32 @@ impl System {
             "programs of this container can be recorded here; those outside are not seen"
         };
         Row { what: "container", good: true, found, means: means.to_owned() }
+    }
+}
+
+/// A text in lines of at most 100 characters, where its words allow it.
+fn wrapped(text: &str) -> String {
+    let mut out = String::new();
+    let mut length = 0;
+    for word in text.split(' ') {
+        let word_length = word.chars().count();
+        if length > 0 {
+            let fits = length + 1 + word_length <= 100;
+            out.push(if fits { ' ' } else { '\n' });
+            length = if fits { length + 1 } else { 0 };
+        }
+        out.push_str(word);
+        length += word_length;
+    }
+    out
+}
+
+/// Why no process of this user may be traced, with what to do; `None`: one could be, or it could not be tried.
+fn untraceable() -> Option<String> {
+    match trial::attach()?.err()? {
+        DumpError::Forbidden { error, why, .. } => Some(format!("{error}: {why}")),
+        // It has ended meanwhile, or is traced by others.
+        _ => None,
     }
 }
 
@@ -260,12 +295,14 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_with_what_it_costs() {
-        let cases: [(System, &[&str]); 8] = [
+        let refused = Some("Operation not permitted: a filter keeps uu from ptrace".to_owned());
+        let cases: [(System, &[&str]); 9] = [
             (System { kernel: "4.18.0".to_owned(), ..good() }, &["--  kernel", "Linux 4.18.0", "5.10"]),
             (System { paranoid: None, ..good() }, &["--  perf events", "the kernel has none", "not possible"]),
             (System { capabilities: 0, ..good() }, &["--  perf events", "paranoid is 3; without", "kernel-events"]),
             (System { scope: "1".to_owned(), capabilities: 0, ..good() }, &["--  other proc", "scope is 1", "scope=0"]),
             (System { scope: "3".to_owned(), ..good() }, &["--  other proc", "nobody"]),
+            (System { untraceable: refused, ..good() }, &["--  other proc", "a try was refused", "a filter keeps uu"]),
             (System { memory_files: false, ..good() }, &["--  system calls", "memfd_create is refused", "nothing can"]),
             (System { address_space: Some(400 << 20), ..good() }, &["--  address space", "400 MB", "ulimit -v"]),
             (System { glibc: Some("2.31".to_owned()), ..good() }, &["ok  C library", "glibc 2.31", "its list", "2.35"]),

@@ -54,7 +54,7 @@ pub struct Options {
     /// Write what there is so far, as a recording of its own, each time this time is over, such as 60s
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(super) every: Option<OsString>,
-    /// Where the result goes [default: uu-PROGRAM-PID.uu]
+    /// Where the result goes; %p in the file's name becomes the process id [default: uu-PROGRAM-PID.uu]
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) output: Option<OsString>,
     /// Format of the result [default: by the extension of FILE]

@@ -9,6 +9,7 @@ use crate::{save, terminal};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use uunwind_recorder::output::with_pid;
 use uunwind_recorder::{Outcome, Running};
 use uunwind_recording::{Recording, ENDED_BY, LEFT_RUNNING};
 use uunwind_report::formats::{printable, render, summary, Format};
@@ -129,7 +130,7 @@ fn leave_as_before(outcome: &mut Outcome, arguments: &Arguments, places: &Places
         let _ = std::fs::remove_file(&outcome.output);
     }
     drop(older);
-    let result = places.result.clone().filter(|result| result.is_file());
+    let result = places.result.as_ref().map(|result| with_pid(result, outcome.pid)).filter(|result| result.is_file());
     let left: Vec<_> = recording.into_iter().chain(result).map(|path| path.display().to_string()).collect();
     if !left.is_empty() && !arguments.quiet {
         terminal::say(&format!("left as before this run: {}", left.join(", ")));
@@ -142,6 +143,7 @@ fn save_result(outcome: &Outcome, recording: &Recording, arguments: &Arguments, 
     let program = command.and_then(Path::file_name).unwrap_or_default();
     let stem = format!("uu-{}-{}", program.to_string_lossy(), outcome.pid);
     let Some(path) = places.result(arguments.format, &outcome.output, &stem) else { return };
+    let path = with_pid(&path, outcome.pid);
     let written = render(arguments.format, recording, view(arguments))
         .map_err(Failure::new)
         .and_then(|bytes| save::write(&path, &bytes));

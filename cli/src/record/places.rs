@@ -5,6 +5,7 @@ use crate::exit::Failure;
 use crate::save;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+use uunwind_recorder::output::with_pid;
 use uunwind_report::formats::Format;
 
 /// The files of a recording.
@@ -53,6 +54,14 @@ impl Places {
             }
         }
         Ok(places)
+    }
+
+    /// The same of a process that runs already: its id stands for each `%p`.
+    pub fn of_process(self, pid: u32) -> Places {
+        let named = |path: Option<PathBuf>| path.map(|path| with_pid(&path, pid));
+        // A temporary folder has a name of its own.
+        let recording = if self.temporary.is_some() { self.recording } else { named(self.recording) };
+        Places { recording, result: named(self.result), temporary: self.temporary }
     }
 
     /// The file of the result, now that the recording has a name.

@@ -92,6 +92,7 @@ pub fn claim(process: &'static Process, tid: u32, masked: bool) -> Option<&'stat
     // SAFETY: a claimed block is ours alone, all-zero, and stays mapped.
     unsafe {
         (*block).tid = tid;
+        (*block).began = crate::clock::monotonic_ns();
         (*block).process = process::block_index();
         (*block).pid = process.outer.map_or_else(process::pid, |outer| outer.pid);
     }
@@ -197,9 +198,14 @@ unsafe extern "C" fn end(_slot: *mut c_void) {
     slots::release(slot);
     // SAFETY: a function of libuunwind's table, called outside of walks.
     unsafe { (process.library.thread_ended)() };
+    let cpu = syscall::thread_cpu_ns();
     if let Some(process) = process::block() {
-        process.cpu_ended.fetch_add(syscall::thread_cpu_ns(), Ordering::Relaxed);
+        process.cpu_ended.fetch_add(cpu, Ordering::Relaxed);
     }
+    // SAFETY: the block is this thread's until its state says that it has ended.
+    let block = unsafe { &*process.session.block(index).cast::<ThreadBlock>() };
+    block.cpu_at_end.store(cpu, Ordering::Relaxed);
+    block.ended.store(crate::clock::monotonic_ns(), Ordering::Relaxed);
     if let Some(state) = process.session.state(index) {
         state.store(ENDED_THREAD, Ordering::Release);
     }

@@ -90,6 +90,12 @@ pub struct ThreadUse {
     pub is_sampled: bool,
     /// For how long it could run and had no processor (ns), as the kernel said at the first look and at the last one.
     pub run_delays: Option<(u64, u64)>,
+    /// CPU time that it had used by the last look (ns).
+    pub cpu: u64,
+    /// When its block was claimed (CLOCK_MONOTONIC, ns).
+    pub began: u64,
+    /// CPU time that it had used by then (ns); 0: not known.
+    pub cpu_before: u64,
     /// Where it was interrupted for its next sample.
     pub place: Option<UserAt>,
     /// Of what allocation its next sample is: number and size.
@@ -191,6 +197,8 @@ impl ProcessUse {
             allocated_lost: header.events_lost_size.load(Ordering::Relaxed),
             untracked: header.untracked.load(Ordering::Relaxed),
             paused: header.paused_periods.load(Ordering::Relaxed),
+            // Written at the end of the recording, when all of it is known.
+            waits_unseen: 0,
             frees_lost: header.frees_lost.load(Ordering::Relaxed).saturating_add(self.frees.lost),
         }
     }

@@ -6,6 +6,7 @@ mod frees;
 mod names;
 mod pauses;
 mod run_delay;
+mod waited;
 mod waits;
 
 use crate::block_owners::{describe, plugins, ProcessUse, ThreadUse, Use};
@@ -33,6 +34,7 @@ use uunwind_recording::{Amount, Name, Object, Sample, Thread, Writer};
 use uunwind_ring::layout::{BLOCKS, ENDED_THREAD, FORKED, FREE, LIVE_PROCESS, LIVE_THREAD, RING_BYTES};
 use uunwind_ring::record::{RecordHeader, SampleKind, SAMPLE_LOCK_SHIFT};
 use uunwind_ring::samples::Sample as RingSample;
+pub use waited::Waited;
 
 const _: () = assert!(Sample::FATAL == SampleKind::Fatal.number());
 const _: () = assert!(Sample::ALLOCATION == SampleKind::Allocation.number());
@@ -80,6 +82,8 @@ pub struct Drain {
     pub starts: Option<Starts>,
     /// Watches threads that wait, if these are to be sampled.
     pub watcher: Option<Box<dyn Watcher>>,
+    /// How long threads have waited, the same.
+    pub waited: Option<Waited>,
     /// Times the samples of threads beside their timers.
     pub clock: Option<KernelClock>,
     /// Threads have begun or ended since the watcher got their list.
@@ -128,6 +132,7 @@ impl Drain {
             ended: Ended::default(),
             starts: None,
             watcher: None,
+            waited: None,
             clock: None,
             is_other: false,
             reported: HashSet::new(),
@@ -300,6 +305,7 @@ impl Drain {
         let (process, index) = (process.index, self.threads);
         self.threads += 1;
         self.writer.thread(&Thread { process, tid: header.tid, name: String::new() });
+        self.waited.iter_mut().for_each(|waited| waited.begin(process));
         let (pid, tid) = (header.pid, header.tid);
         let cpu_before = header.cpu_before.load(Ordering::Relaxed);
         let (reader, samples) = (RingReader::default(), Samples::default());
@@ -318,6 +324,9 @@ impl Drain {
             looks: 0,
             is_sampled: false,
             run_delays: None,
+            cpu: cpu_before,
+            began: header.began,
+            cpu_before,
             place: None,
             allocation: None,
             wait: None,

@@ -2,8 +2,10 @@
 //! program's pid is known.
 
 use crate::config::RecordError;
+use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tempfile::{Builder, NamedTempFile, TempPath};
@@ -150,10 +152,42 @@ pub fn default_name(program: &Path, pid: u32) -> PathBuf {
     PathBuf::from(format!("uu-{program}-{pid}.uu"))
 }
 
+/// A path in whose last part each `%p` stands for the id of the recorded process. Folders are as they are written: they
+/// are looked for before the program has an id.
+pub fn with_pid(path: &Path, pid: u32) -> PathBuf {
+    let name = path.file_name().map(OsStr::as_bytes).unwrap_or_default();
+    let mut parts = name.split(|byte| *byte == b'%');
+    let mut named = parts.next().unwrap_or_default().to_vec();
+    for part in parts {
+        match part.strip_prefix(b"p") {
+            Some(rest) => named.extend([pid.to_string().as_bytes(), rest].concat()),
+            None => named.extend([b"%", part].concat()),
+        }
+    }
+    if named == name {
+        return path.to_owned();
+    }
+    path.with_file_name(OsStr::from_bytes(&named))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write;
+
+    #[test]
+    fn the_process_id_stands_in_names_of_files() {
+        for (path, named) in [
+            ("d-%p/x-%p.%p.uu", "d-%p/x-17.17.uu"),
+            ("x.uu", "x.uu"),
+            ("100%.uu", "100%.uu"),
+            ("%%p%t", "%17%t"),
+            ("/", "/"),
+            ("..", ".."),
+        ] {
+            assert_eq!(with_pid(Path::new(path), 17), Path::new(named), "{path}");
+        }
+    }
 
     fn folder(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("uu-output-{name}-{}", std::process::id()));

@@ -5,13 +5,13 @@ mod running;
 use crate::child::{catch_signals, forget_interrupt, interrupted, let_signals_end, Child};
 use crate::code_maps::CodeMaps;
 use crate::config::{Config, RecordError};
-use crate::drain::Drain;
+use crate::drain::{Drain, Waited};
 use crate::facts::FactsPublisher;
 use crate::kernel::clock::KernelClock;
 use crate::listener::Waker;
 use crate::machine;
 use crate::objects::Objects;
-use crate::output::{default_name, OutputFile};
+use crate::output::{default_name, with_pid, OutputFile};
 use crate::safe_path::SafePaths;
 use crate::session::Session;
 use crate::snapshot::Snapshots;
@@ -88,7 +88,8 @@ pub fn record_with(
     let (child, safe) = start(config, flags, &session, &facts)?;
     // From here on the program runs, and no failure may end uu before it.
     let pid = child.pid();
-    let name = config.output.clone().unwrap_or_else(|| default_name(program(config), pid));
+    let given = config.output.as_ref().map(|output| with_pid(output, pid));
+    let name = given.unwrap_or_else(|| default_name(program(config), pid));
     let (path, older, rename_error) = match output.rename(name) {
         Ok((path, older)) => (path, older, None),
         Err(e) => (wanted, None, Some(std::io::Error::other(e.to_string()))),
@@ -109,6 +110,7 @@ pub fn record_with(
     let mut drain = Drain::new(session, facts, objects, writer, survey);
     drain.interval = if of_events { config.rate } else { 0 };
     drain.starts = (watcher.is_none() && !of_events).then(|| Starts::new(config.rate, machine::monotonic()));
+    drain.waited = watcher.is_some().then(|| Waited::new(config.rate));
     drain.watcher = watcher;
     drain.clock = clock;
     drain.code_maps = (config.flags & (FLAG_COPIES | FLAG_COPIES_BESIDE) != 0).then(CodeMaps::default);

@@ -14,6 +14,10 @@ pub struct Watched {
     pub pid: u32,
     /// Thread id.
     pub tid: u32,
+    /// When it was first sampled, at its begin mostly (CLOCK_MONOTONIC, ns).
+    pub began: u64,
+    /// CPU time that it had used by then, in ns; 0: not known.
+    pub cpu: u64,
 }
 
 /// Something that was seen.

@@ -81,6 +81,8 @@ counters! {
     frees_lost: "frees were lost: uu did not come to read them, and what they freed seems to be held";
     /// Sampling periods in which its recording was paused.
     paused: "";
+    /// Time in which its threads waited and that no sample stands for, in ns, at most; with waits only.
+    waits_unseen: "";
 }
 
 impl Counters {

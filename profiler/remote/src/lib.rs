@@ -43,6 +43,7 @@ pub mod registered;
 pub mod registers;
 mod stop_and_walk;
 pub mod threads;
+pub mod trial;
 pub mod walks;
 
 pub use dump::{dump, Dump, ThreadState};

@@ -182,6 +182,12 @@ pub struct ThreadBlock {
     /// CPU time that the thread had used when its timer was armed, in ns (CLOCK_THREAD_CPUTIME_ID): since it began,
     /// also as another program before an exec. 0: the timer is not armed.
     pub cpu_before: AtomicU64,
+    /// CLOCK_MONOTONIC time of the claim, in ns.
+    pub began: u64,
+    /// The same of the thread's end; 0 without one that it has seen itself. Stored before its state.
+    pub ended: AtomicU64,
+    /// CPU time that it had used by then, in ns.
+    pub cpu_at_end: AtomicU64,
 }
 
 impl ThreadBlock {

@@ -71,6 +71,10 @@ fn sizes_and_offsets_of_the_session() {
         ("their weight", offset_of!(ThreadBlock, lost_weight), 8),
         ("other records", offset_of!(ThreadBlock, lost_other), 8),
         ("number of samples", offset_of!(ThreadBlock, sequence), 4),
+        ("CPU time in ns that the thread had used when", offset_of!(ThreadBlock, cpu_before), 8),
+        ("time of CLOCK_MONOTONIC in ns at which", offset_of!(ThreadBlock, began), 8),
+        ("the same of the thread's end", offset_of!(ThreadBlock, ended), 8),
+        ("CPU time in ns that it had used by then", offset_of!(ThreadBlock, cpu_at_end), 8),
     ] {
         says(&text, &format!("| {offset} | {bytes} | {what}"));
     }

@@ -29,7 +29,7 @@ use uunwind_tables_build::Cache;
 
 /// Looks take at most one of this many parts of a CPU.
 const SHARE: u32 = 10;
-/// A process that lives shorter is not examined: its waits are counted as unseen.
+/// A process that lives shorter is not examined: its waits are in no sample.
 const YOUNG: Duration = Duration::from_millis(30);
 /// The files of at most this number of threads' clocks are kept open.
 const KEPT_OPEN: usize = 256;
@@ -62,7 +62,6 @@ impl Watcher {
                 cache: Cache::of_user(),
                 processes: BTreeMap::new(),
                 tally: Tally::default(),
-                unseen: 0,
                 left_out: 0,
                 losses: Losses::default(),
                 singles: Singles::default(),
@@ -109,17 +108,21 @@ struct Thread {
 
 impl Thread {
     /// `None`: it is gone.
-    fn of(index: u32, pid: u32, tid: u32, keep: bool) -> Option<Thread> {
-        let clock = Clock::of(pid, tid, keep).ok()?;
-        let (ran, looked) = (clock.ran()?, machine::monotonic());
+    fn of(Watched { thread: index, pid, tid, began, cpu, .. }: &Watched, keep: bool) -> Option<Thread> {
+        let clock = Clock::of(*pid, *tid, keep).ok()?;
+        let (now, looked) = (clock.ran()?, machine::monotonic());
+        // What it has waited since it began is due, too. How long a thread that went through exec was ready before that
+        // is not known.
+        let is_new = tid != pid;
+        let ran = match (*cpu, *began) {
+            (0, _) | (_, 0) => now,
+            (cpu, _) => Ran { cpu: cpu.min(now.cpu), queued: if is_new { 0 } else { now.queued }, ..now },
+        };
+        let looked = if ran == now { looked } else { looked.min(*began) };
         // As many files are kept open for them.
-        let single = keep.then(|| Single::of(tid)).flatten();
-        Some(Thread { index, clock, ran, looked, due: 0, name: String::new(), waiting: Waiting::default(), single })
-    }
-
-    /// What is due of a thread that is gone, at most: it was not looked at again.
-    fn left(&self) -> i64 {
-        self.due + machine::monotonic().saturating_sub(self.looked) as i64
+        let single = keep.then(|| Single::of(*tid)).flatten();
+        let (name, waiting) = (String::new(), Waiting::default());
+        Some(Thread { index: *index, clock, ran, looked, due: 0, name, waiting, single })
     }
 
     /// Takes a sample for what is due.
@@ -163,8 +166,6 @@ struct Watch {
     /// By their indices in the recording.
     processes: BTreeMap<u32, Process>,
     tally: Tally,
-    /// Waiting of threads and processes that ended before it was seen, in ns.
-    unseen: u64,
     left_out: u64,
     losses: Losses,
     singles: Singles,
@@ -196,12 +197,6 @@ impl Watch {
             let text = format!("{} waits were left out, because the process unloaded code meanwhile", self.left_out);
             self.send(Seen::Note(text));
         }
-        if self.unseen > 0 {
-            let seconds = self.unseen as f64 / 1e9;
-            self.send(Seen::Note(format!(
-                "up to {seconds:.2} s of waiting were not seen: the threads had ended before"
-            )));
-        }
         self.losses.notes().into_iter().for_each(|note| self.send(Seen::Note(note)));
         self.singles.note().into_iter().for_each(|note| self.send(Seen::Note(note)));
         let troubles = plugins.take_troubles();
@@ -215,7 +210,6 @@ impl Watch {
 
     /// The thread is watched no longer.
     fn end_of(&mut self, thread: Thread) {
-        self.miss(thread.left());
         self.singles.end(thread.single, thread.index);
         self.send_waits();
     }
@@ -224,13 +218,6 @@ impl Watch {
         let waits = self.singles.taken();
         if !waits.is_empty() {
             self.send(Seen::Waits(waits));
-        }
-    }
-
-    /// Counts time of waiting that is in no sample, but for the rest of a period that every thread has.
-    fn miss(&mut self, due: i64) {
-        if due >= self.period as i64 {
-            self.unseen += due as u64;
         }
     }
 
@@ -272,10 +259,11 @@ impl Watch {
         let mut before = std::mem::take(&mut self.processes);
         let threads = before.values_mut().flat_map(|process| std::mem::take(&mut process.threads).into_values());
         let mut threads: HashMap<u32, Thread> = threads.map(|thread| (thread.index, thread)).collect();
-        for (count, Watched { thread: index, process, pid, tid }) in list.iter().enumerate() {
+        for (count, watched) in list.iter().enumerate() {
+            let Watched { thread: index, process, pid, tid, .. } = watched;
             let known = || before.remove(process).unwrap_or_else(|| Process::of(*pid));
             let process = self.processes.entry(*process).or_insert_with(known);
-            let thread = threads.remove(index).or_else(|| Thread::of(*index, *pid, *tid, count < KEPT_OPEN));
+            let thread = threads.remove(index).or_else(|| Thread::of(watched, count < KEPT_OPEN));
             process.threads.extend(thread.map(|thread| (*tid, thread)));
         }
         threads.into_values().for_each(|thread| self.end_of(thread));

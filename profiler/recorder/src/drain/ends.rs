@@ -19,6 +19,7 @@ impl Drain {
         for block in 0..BLOCKS {
             self.finish(block);
         }
+        self.write_unseen();
         self.writer.second_mappings(&self.jit.take_second_mappings());
         self.objects.finish(&mut self.facts);
         for note in self.objects.take_notes().into_iter().chain(self.jit.take_notes()) {
@@ -40,6 +41,7 @@ impl Drain {
         self.carried(block);
         self.start(block);
         self.add_run_delay(block);
+        self.add_waited(block);
         self.set(block, None);
         if !self.closing {
             self.session.free(block);

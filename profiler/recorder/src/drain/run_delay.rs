@@ -36,7 +36,8 @@ impl Drain {
 
 impl ThreadUse {
     fn look_at_run_delay(&mut self) {
-        if let Some(now) = run_delay(self.pid, self.tid) {
+        if let Some((cpu, now)) = run_delay(self.pid, self.tid) {
+            self.cpu = self.cpu.max(cpu);
             // A number that goes down is another thread's, with the same id.
             let (first, last) = self.run_delays.get_or_insert((now, now));
             (*first, *last) = if now < *last { (*first, *last) } else { (*first, now) };
@@ -44,16 +45,17 @@ impl ThreadUse {
     }
 
     /// Since the first look, which was soon after its start, or after its program's: a thread goes on through exec.
-    fn run_delay(&self) -> u64 {
+    pub(super) fn run_delay(&self) -> u64 {
         self.run_delays.map_or(0, |(first, last)| last.saturating_sub(first))
     }
 }
 
-/// Time for which a thread has waited for a processor, in ns: the second number of
+/// CPU time of a thread, and the time for which it has waited for a processor, in ns: the first two numbers of
 /// [schedstat](https://docs.kernel.org/scheduler/sched-stats.html). `None`: it is gone, or the kernel does not say.
-fn run_delay(pid: u32, tid: u32) -> Option<u64> {
+fn run_delay(pid: u32, tid: u32) -> Option<(u64, u64)> {
     let text = std::fs::read_to_string(process::file(pid, &format!("task/{tid}/schedstat"))).ok()?;
-    text.split_ascii_whitespace().nth(1)?.parse().ok()
+    let mut numbers = text.split_ascii_whitespace().map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 #[cfg(test)]
@@ -89,11 +91,11 @@ mod tests {
                 assert_eq!(libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set), 0);
             }
             let used = || uunwind_core::syscall::thread_cpu_ns();
-            let (begun, before) = (used(), run_delay(own, tid()).expect("a number"));
+            let (begun, before) = (used(), run_delay(own, tid()).expect("numbers").1);
             // From here on both can run.
             both.wait();
             while used() - begun < 200_000_000 {}
-            run_delay(own, tid()).expect("a number") - before
+            run_delay(own, tid()).expect("numbers").1 - before
         };
         let [one, other] = std::thread::scope(|scope| {
             [scope.spawn(compute), scope.spawn(compute)].map(|thread| thread.join().expect("no panic"))

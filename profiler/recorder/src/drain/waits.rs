@@ -27,7 +27,8 @@ impl Drain {
             let Use::Thread(thread) = used else { return None };
             let Some(Some(Use::Process(process))) = self.uses.get(thread.process_block) else { return None };
             let (index, process) = (thread.index, process.index);
-            Some(Watched { thread: index, process, pid: thread.pid, tid: thread.tid })
+            let (pid, tid, cpu) = (thread.pid, thread.tid, thread.cpu_before);
+            Some(Watched { thread: index, process, pid, tid, began: thread.began, cpu })
         });
         threads.collect()
     }
@@ -60,6 +61,7 @@ impl Drain {
                     let kind = SampleKind::Waiting.number();
                     self.writer.sample(Sample { thread, stack, time, weight, stop, kind, flags });
                     self.samples += 1;
+                    self.waited.iter_mut().for_each(|waited| waited.sample(thread, weight));
                 }
                 Seen::Waits(mut waits) => {
                     waits.retain(|wait| !paused.contains(&wait.thread));

@@ -191,6 +191,11 @@ impl Format {
         FORMATS.iter().find(|offer| offer.format == self).unwrap_or(&FORMATS[0])
     }
 
+    /// Whether its bytes are no text.
+    pub fn is_binary(self) -> bool {
+        matches!(self, Format::Recording | Format::Pprof | Format::PprofGz | Format::Otlp)
+    }
+
     /// How to open a file of it, in words; `None` if that needs none.
     pub fn open(self, path: &Path) -> Option<String> {
         let open = self.offer().open;

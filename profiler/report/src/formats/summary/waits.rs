@@ -18,6 +18,8 @@ const IDLE: usize = 3;
 const VERBOSE_IDLE: usize = 20;
 /// Shortest time without a CPU that is worth a line, in seconds.
 const QUEUED: f64 = 0.1;
+/// Shortest time of waiting in no sample that is worth a line, in seconds.
+const UNSEEN: f64 = 0.02;
 /// Single waits that are shown, and in a verbose summary.
 const SINGLE: usize = 3;
 const VERBOSE_SINGLE: usize = 10;
@@ -50,6 +52,15 @@ pub fn split(recording: &Recording, profile: &Profile, style: Style) -> String {
         let _ = writeln!(
             out,
             "  queued     {queued:.2} s more, in which threads were ready and other programs had the CPUs: in no sample"
+        );
+    }
+    let unseen = recording.counters.iter().fold(0u64, |sum, (_, counters)| sum.saturating_add(counters.waits_unseen));
+    let unseen = unseen as f64 / 1e9;
+    if unseen >= UNSEEN && unseen * 100.0 >= all as f64 / rate {
+        let _ = writeln!(
+            out,
+            "  unseen     up to {unseen:.2} s of waiting were not seen, and are in no sample: threads that live shorter than \
+             two looks, ends"
         );
     }
     let idle = &profile.idle;
