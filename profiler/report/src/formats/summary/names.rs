@@ -50,6 +50,8 @@ impl Style {
                 }
             }
         }
+        // One may have been replaced by another in a later round.
+        marks.retain(|mark| shown.iter().any(|shown| shown.contains(mark.as_str())));
         (shown, legend(&mut marks, self.width))
     }
 
