@@ -315,7 +315,7 @@ impl<'m, C: Cpu, const KEYED: bool> Machine<'m, C, KEYED> {
             }
             0x0d => {
                 let register = register_number(input.uleb()?)?; // def_cfa_register
-                // After an expression, DWARF forbids it; GNU as writes it, and libgcc, gdb and readelf keep the offset.
+                                                                // After an expression, DWARF forbids it; GNU as writes it, and libgcc, gdb and readelf keep the offset.
                 let (Cfa::Offset(_, n) | Cfa::Expression(_, n)) = self.row.cfa else { return Err(bad) };
                 self.row.cfa = Cfa::Offset(register, n);
             }
