@@ -314,8 +314,9 @@ impl<'m, C: Cpu, const KEYED: bool> Machine<'m, C, KEYED> {
                 self.row.cfa = Cfa::Offset(register_number(register)?, n);
             }
             0x0d => {
-                let register = register_number(input.uleb()?)?; // def_cfa_register
-                                                                // After an expression, DWARF forbids it; GNU as writes it, and libgcc, gdb and readelf keep the offset.
+                // def_cfa_register. DWARF forbids it after an expression; GNU as writes it, and libgcc, gdb and readelf
+                // keep the offset.
+                let register = register_number(input.uleb()?)?;
                 let (Cfa::Offset(_, n) | Cfa::Expression(_, n)) = self.row.cfa else { return Err(bad) };
                 self.row.cfa = Cfa::Offset(register, n);
             }

@@ -76,8 +76,8 @@ fn a_place_that_counts_from_the_cfas_register_is_known() {
     assert_eq!(rbp(BREG_RBX), Ok((UNKNOWN, 0)));
 }
 
-/// libgcrypt 1.10.1, SM3 for AVX: `.cfi_rel_offset` counts from rbp there, and the offsets are those from rsp. A row that
-/// describes the stack pointer, too, may take registers from anywhere: longjmp's does.
+/// libgcrypt 1.10.1, SM3 for AVX: `.cfi_rel_offset` counts from rbp there, and the offsets are those from rsp. A row
+/// that describes the stack pointer, too, may take registers from anywhere: longjmp's does.
 #[test]
 fn a_register_is_not_saved_in_a_callers_frame() {
     // offset_extended_sf: rbx at CFA + 176, and at the CFA itself.

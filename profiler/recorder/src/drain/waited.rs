@@ -1,5 +1,5 @@
-//! For how long threads have waited, and how much of that is in samples. Threads that wait are looked at from outside, and
-//! those that end before the first look, or between two, are missed: what is missing is counted by their lives.
+//! For how long threads have waited, and how much of that is in samples. Threads that wait are looked at from outside,
+//! and those that end before the first look, or between two, are missed: what is missing is counted by their lives.
 
 use super::Drain;
 use crate::block_owners::{ThreadUse, Use};
