@@ -35,7 +35,7 @@ pub fn attach() -> Option<Result<(), DumpError>> {
 mod tests {
     use super::*;
 
-    /// The kernel's own answer to another tracer is the oracle: what reads the memory of an orphan asks the same rights.
+    /// The kernel's own answer to another tracer is the oracle: what reads an orphan's memory asks the same rights.
     #[test]
     fn the_trial_says_what_the_kernel_does() {
         let script = "import subprocess, sys\\n\
