@@ -46,8 +46,8 @@ impl Thread {
         walk.reader = &raw mut reader;
         // SAFETY: the reader is forgotten at the log's end; the plugin uses it during its calls only.
         let mut log = unsafe { WalkLog::begin(&mut self.last, &mut *walk.reader, 1) };
-        let (mut scratch, mut used, mut words, mut desync, mut count) =
-            (Scratch([0; SCRATCH_BYTES]), [0; 8], Vec::new(), 0, 0);
+        let (mut scratch, mut is_called, mut words, mut desync, mut count) =
+            (Scratch([0; SCRATCH_BYTES]), false, Vec::new(), 0, 0);
         let mut tail = None;
         for native in natives {
             let at = Visited {
@@ -63,17 +63,23 @@ impl Thread {
             let reader = unsafe { &mut *walk.reader };
             // The index of the plugin is that of its part of the scratch memory.
             let memory = scratch.0.as_ptr().wrapping_sub(PLUGIN as usize * SCRATCH_BYTES);
-            let now = ScratchOf { memory, stride: SCRATCH_BYTES, used };
+            let state = |is_called: bool| {
+                let mut state = ScratchOf::new(memory, SCRATCH_BYTES);
+                if is_called {
+                    state.begin(PLUGIN as u8, SCRATCH_BYTES);
+                }
+                state
+            };
             if log.visit(at, reader) == Found::Cached {
-                tail = log.tail(reader, &now, |_| None);
+                tail = log.tail(reader, &state(is_called), |_| None);
                 if tail.is_some() {
                     break;
                 }
             }
             let before = walk.emitted.len();
             let shown = walk.show_one(native, version, &mut scratch);
-            used[PLUGIN as usize] = SCRATCH_BYTES as u16;
-            log.note_plugin(&ScratchOf { memory, stride: SCRATCH_BYTES, used }, 0, false);
+            is_called = true;
+            log.note_plugin(&state(is_called), 0, false);
             log.note_rule(0, 0x7f);
             for (id, position) in &walk.emitted[before..] {
                 words.extend([semantic_word(PLUGIN as u8, *id as u32), *position]);
