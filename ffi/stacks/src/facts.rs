@@ -95,7 +95,7 @@ mod tests {
             assert_eq!(add(5, 1, at, 3), -17);
             assert_eq!(add(5 + ROOM as u64, 0, core::ptr::null(), 0), 0, "the next entry");
             assert_eq!(add(0, 1, at, 3), -22);
-            assert_eq!(add(6, 8, at, 3), -22);
+            assert_eq!(add(6, uunwind_core::walk::LAST_INDEX as u32 + 1, at, 3), -22);
             assert_eq!(add(6, 1, core::ptr::null(), 3), -22);
         }
         assert_eq!(find(5), Some((2, at, 3)));

@@ -70,8 +70,7 @@ impl Cpu for AArch64 {
         for (slot, location) in rule.slots.iter_mut().zip(row.locations()).take(RA_SLOT) {
             *slot = match location.kind() {
                 Kind::Unspecified | Kind::Same => SAME,
-                // What would have been saved in a caller's frame is not believed.
-                _ => saved(*location, entry, pc, input).filter(|slot| *slot < 0).unwrap_or(UNKNOWN),
+                _ => saved(*location, entry, pc, input).unwrap_or(UNKNOWN),
             };
         }
         match ra.kind() {
