@@ -210,18 +210,27 @@ def _resume(pid: int) -> bool:
             path = os.path.join(folder, name)
             if not os.readlink(path).startswith("/memfd:uu-switch"):
                 continue
-            with open(path, "r+b", buffering=0) as file, mmap.mmap(file.fileno(), mmap.PAGESIZE) as memory:
-                magic, asked, done = memory[:8], *struct.unpack_from("<II", memory, 24)
-                if magic != b"uu-swtc1" or asked and asked != done:
+            with open(path, "r+b", buffering=0) as file:
+                # It has just been made.
+                if os.fstat(file.fileno()).st_size < mmap.PAGESIZE:
                     return False
-                if not asked:
-                    # To go on (an even number), asked for the first time.
-                    struct.pack_into("<I", memory, 24, 2)
-                return bool(asked)
+                with mmap.mmap(file.fileno(), mmap.PAGESIZE) as memory:
+                    return _ask(memory)
     except FileNotFoundError:
         # It has ended, or closed one while it was looked at.
         pass
     return False
+
+
+def _ask(memory: mmap.mmap) -> bool:
+    """Asks once; whether it was done."""
+    magic, asked, done = memory[:8], *struct.unpack_from("<II", memory, 24)
+    if magic != b"uu-swtc1" or asked and asked != done:
+        return False
+    if not asked:
+        # To go on (an even number), asked for the first time.
+        struct.pack_into("<I", memory, 24, 2)
+    return bool(asked)
 
 
 def _wait_for_timer() -> None:

@@ -114,6 +114,14 @@ class Records(unittest.TestCase):
             def generates():
                 yield
 
+    @unittest.skipUnless(hasattr(os, "memfd_create"), "Python was built without memfd_create()")
+    def test_a_switch_that_was_just_made_is_not_used_yet(self):
+        switch = os.memfd_create("uu-switch")
+        try:
+            self.assertFalse(_record._resume(os.getpid()))
+        finally:
+            os.close(switch)
+
     def test_an_exception_ends_the_recording(self):
         with self.assertRaises(KeyError):
             with uunwind.record(self.path("a.uu"), rate=499):
