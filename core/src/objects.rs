@@ -250,8 +250,8 @@ impl Objects {
         Some(Loaded { object, load: generation >> NUMBER_BITS })
     }
 
-    /// The objects that the loader has, each entered and confirmed: more than walks have met. At most
-    /// [`LISTED`]; where the loader's list cannot be read, the first few that are known. Async-signal-safe.
+    /// The objects that the loader has, each entered and confirmed: more than walks have met. At most 1,024; where the
+    /// loader's list cannot be read, the first few that are known. Async-signal-safe.
     pub fn each_loaded<'a>(&'a self, reader: &mut Reader<'_>, mut each: impl FnMut(Loaded<'a>)) {
         let now = self.loads.now();
         let mut left = LISTED;

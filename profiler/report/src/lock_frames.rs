@@ -6,8 +6,8 @@ use crate::stacks::{Entry, Kind, Line, Profile, Stack};
 use std::collections::{HashMap, HashSet};
 use uunwind_recording::{LockWait, Recording};
 
-/// Locks that have their addresses, those with most waiting. A program may have had as many locks as it had threads, and
-/// a box for each says nothing.
+/// Locks that have their addresses, those with most waiting. A program may have had as many locks as it had threads,
+/// and a box for each says nothing.
 const LOCKS: usize = 30;
 
 /// A lock of a process: the process, the address, and the kind of its waits.
