@@ -14,14 +14,20 @@ module Capture
   LIBRARY = Fiddle.dlopen(ENV.fetch("UU_TEST_CAP"))
   SELF = Fiddle.dlopen(nil)
   CAP = Fiddle::Function.new(LIBRARY["cap"], [], Fiddle::TYPE_VOID)
-  PROFILE = Fiddle::Function.new(SELF["rb_profile_frames"], [INT, INT, PTR, PTR], INT)
-  FULL = Fiddle::Function.new(SELF["rb_profile_frame_full_label"], [LONG], LONG)
+  # Ruby's own functions are called with its lock held: Fiddle gives it back for a call unless it is told not to.
+  PROFILE = Fiddle::Function.new(SELF["rb_profile_frames"], [INT, INT, PTR, PTR], INT, need_gvl: true)
+  FULL = Fiddle::Function.new(SELF["rb_profile_frame_full_label"], [LONG], LONG, need_gvl: true)
+  ONE_AT_A_TIME = Mutex.new
   ROOM = 20_000
   NIL = 8
 
   # What rb_profile_frames() finds: labels and lines, innermost first. Its results are addresses of objects that nothing
-  # keeps: no garbage is collected meanwhile.
+  # keeps: no garbage is collected meanwhile, so that one thread at a time changes the collector's switch.
   def self.profile
+    ONE_AT_A_TIME.synchronize { labels }
+  end
+
+  def self.labels
     stress, GC.stress, was_off = GC.stress, false, GC.disable
     frames, lines = Fiddle::Pointer.malloc(8 * ROOM, Fiddle::RUBY_FREE), Fiddle::Pointer.malloc(4 * ROOM, Fiddle::RUBY_FREE)
     count = PROFILE.call(0, ROOM, frames, lines)
