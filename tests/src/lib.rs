@@ -27,6 +27,7 @@ pub mod lua_grammar;
 pub mod lua_graph;
 pub mod lua_steps;
 pub mod luajit;
+pub mod nodes;
 pub mod objects;
 pub mod oracle;
 pub mod own_walks;

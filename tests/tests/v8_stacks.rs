@@ -1,32 +1,23 @@
-//! JavaScript stacks against the runtime's own view, and against the calls that a program can make, with the Node of
-//! this machine.
+//! JavaScript stacks against the runtime's own view, and against the calls that a program can make, with each Node of
+//! this machine, and those that `ci/nodes` has fetched.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
+use uunwind_tests::nodes::{self, Node};
 use uunwind_tests::samples::{beside, Frame, Sample};
 use uunwind_tests::{chance, compile, paths, skips, uu};
 
 /// A tick of the timer at the moment of an explicit signal would swallow it, so the rate is the lowest.
 const EXPLICIT: &[&str] = &["--explicit", "-r", "1"];
-/// The first part of V8's versions that are served.
-const SERVED: &str = "11.3.";
 /// Limit of the share of stacks in doubt.
 const DOUBTFUL: f64 = 0.01;
 
-/// The Node of this machine, if its V8 is served.
-fn node(what: &str) -> Option<PathBuf> {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&folders).map(|folder| folder.join("node")).find(|path| path.is_file());
-    let version = found.as_ref().and_then(|node| Command::new(node).args(["-p", "process.versions.v8"]).output().ok());
-    let version = version.map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned()).unwrap_or_default();
-    if !version.starts_with(SERVED) {
-        skips::skipped(what, &format!("this machine's Node has V8 \"{version}\", and not {SERVED}"));
-        return None;
-    }
-    found
+/// The Nodes that are served; those that are missing are named as skipped.
+fn nodes(what: &str) -> Vec<Node> {
+    nodes::served(|major| skips::skipped(what, &format!("this machine has no Node {major}")))
 }
 
 /// A JavaScript frame: function, file, line.
@@ -43,41 +34,58 @@ fn javascript(sample: &Sample) -> Vec<Place> {
     frames.collect()
 }
 
-/// Every tier that a function goes through, and all of them.
+/// Every tier that a function goes through, and all of them: options of Node.
 const TIERS: [(&str, &[&str]); 3] = [
     ("interpreted", &["--no-opt", "--no-sparkplug"]),
     ("baseline", &["--no-opt", "--always-sparkplug"]),
     ("optimised", &["--always-sparkplug"]),
 ];
+/// Where V8 has two compilers that optimise: the first one alone.
+const FIRST_COMPILER: (&str, &[&str]) = ("first compiler", &["--always-sparkplug", "--maglev", "--no-turbofan"]);
+
+/// Those of a Node.
+fn tiers(node: &Node) -> Vec<(&'static str, &'static [&'static str])> {
+    let second = (node.major() >= 22).then_some(FIRST_COMPILER);
+    TIERS.into_iter().chain(second).collect()
+}
+
+/// A run of Node with these options.
+fn program<'a>(node: &'a Node, options: &'a [&str], script: &'a Path) -> Vec<&'a OsStr> {
+    let options = options.iter().map(|option| OsStr::new(*option));
+    [node.path.as_os_str()].into_iter().chain(options).chain([script.as_os_str()]).collect()
+}
 
 #[test]
 fn places_are_those_of_the_runtime() {
-    let Some(node) = node("JavaScript stacks") else { return };
-    for (tier, options) in TIERS {
-        let scratch = paths::scratch(&format!("v8-places-{tier}"));
-        let oracle = scratch.join("oracle");
-        let script = paths::source("v8/places.js");
-        let program: Vec<&OsStr> = [node.as_os_str()]
-            .into_iter()
-            .chain(options.iter().map(|option| OsStr::new(*option)))
-            .chain([script.as_os_str()])
-            .collect();
-        let module = compile::shared(&scratch, "cap.node", &["v8/cap.c"]);
-        let configure = |command: &mut Command| {
-            command.env("UU_TEST_ORACLE", &oracle).env("UU_TEST_CAP", &module).env_remove("NODE_OPTIONS");
-        };
-        let samples = uu::record(&scratch, EXPLICIT, configure, &program).expect_code(0).samples();
-        let expected = read(&oracle);
-        let taken: Vec<&Sample> = samples.iter().filter(|sample| sample.kind == "explicit").collect();
-        if taken.len() != expected.len() || expected.len() < 20 {
-            let leaf = |places: &Vec<Place>| format!("{:?}", places.first());
-            let leaves: Vec<String> = expected.iter().map(leaf).collect();
-            panic!("{tier}: {} samples for {}\n{}", taken.len(), expected.len(), beside(&leaves, &samples));
-        }
-        for (expected, sample) in expected.iter().zip(taken) {
-            compare(expected, sample).unwrap_or_else(|why| panic!("{tier}: {why}\n{}", sample.text()));
+    for node in nodes("JavaScript stacks") {
+        for (tier, options) in tiers(&node) {
+            places_of(&node, tier, options);
         }
     }
+}
+
+fn places_of(node: &Node, tier: &str, options: &[&str]) {
+    let scratch = paths::scratch(&format!("v8-places-{}-{}", node.version, tier.replace(' ', "-")));
+    let oracle = scratch.join("oracle");
+    let script = paths::source("v8/places.js");
+    let module = compile::shared(&scratch, "cap.node", &["v8/cap.c"]);
+    let configure = |command: &mut Command| {
+        command.env("UU_TEST_ORACLE", &oracle).env("UU_TEST_CAP", &module).env_remove("NODE_OPTIONS");
+    };
+    let program = program(node, options, &script);
+    let samples = uu::record(&scratch, EXPLICIT, configure, &program).expect_code(0).samples();
+    let expected = read(&oracle);
+    let taken: Vec<&Sample> = samples.iter().filter(|sample| sample.kind == "explicit").collect();
+    let tier = format!("Node {}, {tier}", node.version);
+    if taken.len() != expected.len() || expected.len() < 20 {
+        let leaf = |places: &Vec<Place>| format!("{:?}", places.first());
+        let leaves: Vec<String> = expected.iter().map(leaf).collect();
+        panic!("{tier}: {} samples for {}\n{}", taken.len(), expected.len(), beside(&leaves, &samples));
+    }
+    for (expected, sample) in expected.iter().zip(taken) {
+        compare(expected, sample).unwrap_or_else(|why| panic!("{tier}: {why}\n{}", sample.text()));
+    }
+    eprintln!("{tier}: {} stacks, all complete and right", expected.len());
 }
 
 fn read(oracle: &Path) -> Vec<Vec<Place>> {
@@ -210,30 +218,32 @@ fn own(name: &str) -> &str {
     name.strip_prefix("get ").unwrap_or(name)
 }
 
-/// Interrupted at any instruction: every stack is one that the program can have.
+/// Interrupted at any instruction: every stack is one that the program can have. With one Node in each run; with all
+/// of them in a campaign.
 #[test]
 fn any_instruction() {
-    let Some(node) = node("JavaScript stacks at any instruction") else { return };
+    const WHAT: &str = "JavaScript stacks at any instruction";
     let script = paths::source("v8/graph.js");
-    let program = Program::read(&script);
+    let calls = Program::read(&script);
     // About two seconds of CPU time.
     let rounds = chance::seconds(1200.0) as u64;
-    for (tier, options) in TIERS {
-        let scratch = paths::scratch(&format!("v8-anywhere-{tier}"));
-        let command: Vec<&OsStr> = [node.as_os_str()]
-            .into_iter()
-            .chain(options.iter().map(|option| OsStr::new(*option)))
-            .chain([script.as_os_str()])
-            .collect();
-        let configure = |command: &mut Command| {
-            command.env("UU_TEST_ROUNDS", rounds.to_string()).env_remove("NODE_OPTIONS");
-        };
-        let samples = uu::record(&scratch, &["-r", "999"], configure, &command).expect_code(0).samples();
-        are_possible(tier, &program, &samples);
+    for (at, node) in nodes(WHAT).iter().enumerate() {
+        if at > 0 && !skips::campaign(&format!("{WHAT} of Node {}", node.version)) {
+            continue;
+        }
+        for (tier, options) in tiers(node) {
+            let scratch = paths::scratch(&format!("v8-anywhere-{}-{}", node.version, tier.replace(' ', "-")));
+            let configure = |command: &mut Command| {
+                command.env("UU_TEST_ROUNDS", rounds.to_string()).env_remove("NODE_OPTIONS");
+            };
+            let program = program(node, options, &script);
+            let samples = uu::record(&scratch, &["-r", "999"], configure, &program).expect_code(0).samples();
+            are_possible(&format!("Node {}, {tier}", node.version), !options.contains(&"--no-opt"), &calls, &samples);
+        }
     }
 }
 
-fn are_possible(tier: &str, program: &Program, samples: &[Sample]) {
+fn are_possible(tier: &str, gap: bool, program: &Program, samples: &[Sample]) {
     let main: Vec<&Sample> = samples.iter().filter(|sample| sample.pid == sample.tid).collect();
     let (mut right, mut doubtful) = (0, Vec::new());
     for sample in &main {
@@ -241,7 +251,7 @@ fn are_possible(tier: &str, program: &Program, samples: &[Sample]) {
             doubtful.push(*sample);
             continue;
         }
-        match program.check(sample, tier == "optimised") {
+        match program.check(sample, gap) {
             Ok(frames) => right += usize::from(frames > 0),
             Err(why) => panic!("{tier}: {why}\n{}", sample.text()),
         }

@@ -5,6 +5,7 @@
 //! instruction.
 
 use crate::facts::State;
+use crate::function;
 use crate::heap::{Heap, Object};
 
 /// DWARF number of rdi.
@@ -71,7 +72,7 @@ fn is_first(heap: &Heap<'_, '_>, pc: u64) -> bool {
 
 /// The object of the code that begins at an address.
 fn object_before(heap: &Heap<'_, '_>, start: u64) -> Option<Object> {
-    let code = heap.guest.word(start.wrapping_sub(8)).filter(|code| code & 3 == 1)?;
+    let code = heap.guest.word(start.wrapping_sub(heap.facts.code_object.into())).filter(|code| code & 3 == 1)?;
     let found = heap.of_kind(code, heap.facts.type_code)?;
     (heap.field(found, heap.facts.code_start) == Some(start)).then_some(found)
 }
@@ -93,8 +94,7 @@ fn setting_up(heap: &Heap<'_, '_>, pc: u64) -> State {
 /// The state, if the instruction is one of the first of the function in rdi.
 fn entering(heap: &Heap<'_, '_>, pc: u64) -> Option<State> {
     let (_, function) = entered(heap)?;
-    let code = heap.field(function, heap.facts.function_code)?;
-    let code = heap.of_kind(code, heap.facts.type_code)?;
+    let code = function::code(heap, function)?;
     let start = heap.field(code, heap.facts.code_start)?;
     let distance = usize::try_from(pc.wrapping_sub(start)).ok().filter(|distance| *distance < BEGINNING)?;
     let mut bytes = [0; BEGINNING];

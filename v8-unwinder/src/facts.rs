@@ -8,7 +8,7 @@ use core::mem::size_of;
 pub use uunwind_core::plugin::guest::Plain;
 
 /// Version of this layout.
-pub const FACTS_VERSION: u32 = 1;
+pub const FACTS_VERSION: u32 = 2;
 /// Limit of all offsets in structures of the heap, in bytes.
 const LARGEST: u32 = 1024;
 /// Limit of offsets in an isolate.
@@ -62,14 +62,18 @@ uunwind_core::plain! {
         pub type_scope_info: u16,
         /// `BYTECODE_ARRAY_TYPE`
         pub type_bytecode: u16,
-        /// `BYTE_ARRAY_TYPE`
+        /// The type of tables: source positions, and offsets of bytecodes.
         pub type_bytes: u16,
+        /// The type of the array of `InliningPosition`s.
+        pub type_inlining: u16,
         /// `CODE_TYPE`
         pub type_code: u16,
         /// The type of an optimised function's `DeoptimizationData`.
         pub type_array: u16,
         /// `FIRST_NONSTRING_TYPE`: all below are strings.
         pub type_nonstring: u16,
+        /// `ScopeType::MODULE_SCOPE`
+        pub scope_module: u16,
 
         /// `StandardFrameConstants`: bytes below the frame pointer of context, function, bytecode array and offset.
         pub frame_context: u32,
@@ -100,7 +104,7 @@ uunwind_core::plain! {
         pub script_line: u32,
         /// `Script.id`
         pub script_id: u32,
-        /// `ScopeInfo.flags`
+        /// `ScopeInfo.flags`, the 32 bits that hold them.
         pub scope_flags: u32,
         /// In the flags: where `has_saved_class_variable`, `function_variable` (2 bits), `has_inferred_function_name`
         /// are.
@@ -131,6 +135,8 @@ uunwind_core::plain! {
         pub bytecode_positions: u32,
         /// `BytecodeArray.kHeaderSize`
         pub bytecode_first: u32,
+        /// Bytes from the address of the code's object to its first instruction.
+        pub code_object: u32,
         /// `Code.flags` (32 bits)
         pub code_flags: u32,
         /// `Code.instruction_size` (32 bits)
@@ -194,7 +200,8 @@ impl Builtin {
 
 /// Where the return address is, and whose frame rbp points to: from one instruction of a builtin to the next row. A row
 /// is the distance to its first instruction from that of the row before (7 bits in a byte, the lowest first, the
-/// highest bit set where more follow), and a byte.
+/// highest bit set where more follow), and a byte; [`Framing`] stands for two rows. Before the first row, the return
+/// address is at the stack pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// rbp points to this frame: the caller's rbp, and the return address above it.
@@ -243,6 +250,44 @@ impl State {
     }
 }
 
+/// Two rows in one byte, since most builtins set frames up and leave them by the same instructions: a state for a few
+/// bytes of code, and then [`State::Framed`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Framing {
+    /// [`State::Above`] with one word (rbp was pushed), or [`State::Left`] with none (it was popped).
+    pub first: State,
+    /// Bytes of code, at most [`Framing::LONGEST`].
+    pub bytes: u32,
+}
+
+impl Framing {
+    /// Limit of its bytes of code.
+    pub const LONGEST: u32 = 13;
+    const PUSHED: u8 = 0xd0;
+    const POPPED: u8 = 0xe0;
+
+    /// As it stands in a row. `None`: there is no such byte.
+    pub fn byte(self) -> Option<u8> {
+        let kind = match self.first {
+            State::Above(1) => Framing::PUSHED,
+            State::Left(0) => Framing::POPPED,
+            _ => return None,
+        };
+        (1..=Framing::LONGEST).contains(&self.bytes).then_some(kind | self.bytes as u8)
+    }
+
+    /// What a row's byte means, if it stands for two rows.
+    pub fn of(byte: u8) -> Option<Framing> {
+        let bytes = u32::from(byte & 15);
+        let first = match byte & 0xf0 {
+            Framing::PUSHED => State::Above(1),
+            Framing::POPPED => State::Left(0),
+            _ => return None,
+        };
+        (1..=Framing::LONGEST).contains(&bytes).then_some(Framing { first, bytes })
+    }
+}
+
 /// Facts with what follows them.
 #[derive(Clone, Copy)]
 pub struct Whole<'f> {
@@ -288,15 +333,22 @@ impl<'f> Whole<'f> {
 
 /// The state at a distance from a builtin's start, by its rows.
 fn state_in(rows: &[u8], offset: u32) -> State {
-    let (mut state, mut from, mut distance, mut shift) = (State::Unknown, 0u32, 0u32, 0u32);
+    let (mut state, mut from, mut distance, mut shift) = (State::Above(0), 0u32, 0u32, 0u32);
     let mut is_state = false;
     for byte in rows {
         if is_state {
             if from > offset {
                 break;
             }
-            state = State::of(*byte);
             is_state = false;
+            state = State::of(*byte);
+            let Some(framing) = Framing::of(*byte) else { continue };
+            state = framing.first;
+            from = from.saturating_add(framing.bytes);
+            if from > offset {
+                break;
+            }
+            state = State::Framed;
         } else {
             distance |= u32::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
             shift = shift.saturating_add(7);
@@ -342,6 +394,7 @@ impl Facts {
             self.array_data,
             self.bytecode_positions,
             self.bytecode_first,
+            self.code_object,
             self.code_flags,
             self.code_size,
             self.code_offsets,
@@ -360,5 +413,44 @@ impl Facts {
             && self.deopt_literals <= 64
             && self.deopt_positions <= 64
             && offsets.iter().all(|offset| *offset <= LARGEST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_rows_mean_one_thing() {
+        for byte in 0..=u8::MAX {
+            match Framing::of(byte) {
+                Some(framing) => {
+                    assert_eq!((framing.byte(), State::of(byte)), (Some(byte), State::Unknown));
+                }
+                None if State::of(byte) != State::Unknown => assert_eq!(State::of(byte).byte(), byte),
+                None => {}
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_read() {
+        // push %rbp at 0; mov %rsp,%rbp; at 200 popped, 3 bytes; at 300 unknown.
+        let rows = [1, 0xd3, 0xc4, 0x01, 0xe3, 97, 0xff];
+        let expected = [
+            (0, State::Above(0)),
+            (1, State::Above(1)),
+            (3, State::Above(1)),
+            (4, State::Framed),
+            (199, State::Framed),
+            (200, State::Left(0)),
+            (202, State::Left(0)),
+            (203, State::Framed),
+            (299, State::Framed),
+            (300, State::Unknown),
+        ];
+        for (at, state) in expected {
+            assert_eq!(state_in(&rows, at), state, "{at}");
+        }
     }
 }

@@ -39,6 +39,11 @@ pub fn known(heap: &Heap<'_, '_>, tagged: u64) -> Option<Known> {
     of_shared(heap, heap.field(function, heap.facts.function_shared)?)
 }
 
+/// The code that a function is called by. `None`: it cannot be read.
+pub fn code(heap: &Heap<'_, '_>, function: Object) -> Option<Object> {
+    heap.of_kind(heap.field(function, heap.facts.function_code)?, heap.facts.type_code)
+}
+
 /// The function that a `SharedFunctionInfo` describes. `None`: this is none.
 pub fn of_shared(heap: &Heap<'_, '_>, tagged: u64) -> Option<Known> {
     let view = heap.guest.view();
@@ -86,9 +91,8 @@ impl Parts {
     /// By the fields of a `ScopeInfo`, of which its flags say which are there.
     fn in_scope(heap: &Heap<'_, '_>, scope: Object, script: Option<Object>) -> Option<Parts> {
         const TYPE: u32 = 15;
-        const MODULE: u32 = 3;
         let facts = heap.facts;
-        let flags = heap::integer(heap.field(scope, facts.scope_flags)?)? as u32;
+        let flags = heap.half(scope, facts.scope_flags)?;
         let locals = u64::try_from(heap::integer(heap.field(scope, facts.scope_locals)?)?).ok()?;
         if locals > LOCALS {
             return None;
@@ -96,7 +100,7 @@ impl Parts {
         let bits = |first: u32, mask: u32| flags.checked_shr(first).unwrap_or(0) & mask;
         let names = if locals < INLINED_NAMES { locals } else { 1 };
         let mut at = scope.address.wrapping_add(facts.scope_first.into()).wrapping_add(8 * (names + locals));
-        if flags & TYPE == MODULE {
+        if flags & TYPE == u32::from(facts.scope_module) {
             at = at.wrapping_add(8);
         }
         if bits(facts.scope_class_bit, 1) != 0 {

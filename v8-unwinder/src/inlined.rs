@@ -4,6 +4,7 @@
 //! calls has no positions.
 
 use crate::compiled;
+use crate::function;
 use crate::heap::{self, Heap, Object};
 use crate::position;
 
@@ -46,7 +47,7 @@ fn inlined_function(heap: &Heap<'_, '_>, code: Object, id: u32) -> Option<(u64, 
     let facts = heap.facts;
     let data = heap.of_kind(heap.field(code, facts.code_deoptimization)?, facts.type_array)?;
     let element = |index: u32| heap.field(data, facts.array_data.checked_add(index.checked_mul(8)?)?);
-    let (bytes, positions) = heap.array(heap.of_kind(element(facts.deopt_positions)?, facts.type_bytes)?)?;
+    let (bytes, positions) = heap.array(heap.of_kind(element(facts.deopt_positions)?, facts.type_inlining)?)?;
     let at = u64::from(id).checked_mul(POSITION_BYTES)?;
     if at.checked_add(POSITION_BYTES)? > u64::from(bytes) {
         return None;
@@ -68,7 +69,6 @@ fn inlined_function(heap: &Heap<'_, '_>, code: Object, id: u32) -> Option<(u64, 
 
 /// The code that a return address is in.
 pub fn code_around(heap: &Heap<'_, '_>, function: Object, address: u64) -> Option<Object> {
-    let code = heap.field(function, heap.facts.function_code)?;
-    let own = heap.of_kind(code, heap.facts.type_code).filter(|code| compiled::covers(heap, *code, address));
+    let own = function::code(heap, function).filter(|code| compiled::covers(heap, *code, address));
     own.or_else(|| compiled::search(heap, address))
 }

@@ -195,6 +195,9 @@ fn in_frame(heap: &Heap<'_, '_>, scratch: &Scratch, frame: u64, code: Code) -> S
         // Inside of another frame, or on its own.
         Code::Builtin(OTHER | HANDLER | ENTRY | PASSING) | Code::Builtin(_) => return Shown::Nothing,
     }
+    if is_unfilled(heap.guest, frame, facts.frame_function) {
+        return in_unfilled(heap, frame);
+    }
     let mut words = [0; 2];
     let below = facts.frame_function.max(facts.frame_context);
     let Some(start) = frame.checked_sub(below.into()) else { return Shown::Doubt };
@@ -217,6 +220,33 @@ fn in_frame(heap: &Heap<'_, '_>, scratch: &Scratch, frame: u64, code: Code) -> S
         return show_compiled(heap, frame, function);
     }
     show(heap, function, bytecode_position(heap, scratch, frame))
+}
+
+/// Whether a frame that is being made does not have a word yet, so many bytes below its frame pointer: under the stack
+/// pointer there is what earlier calls have left. Where the frame is taken down, the word is still the frame's own.
+#[inline(never)]
+fn is_unfilled(guest: &Guest<'_>, frame: u64, below: u32) -> bool {
+    /// `pop %rbp`
+    const POP: u8 = 0x5d;
+    let mut byte = [0];
+    guest.exact()
+        && frame.wrapping_sub(below.into()) < guest.view().sp
+        && !(guest.bytes(guest.view().pc, &mut byte) && byte == [POP])
+}
+
+/// Emits the function that a frame is being made for, which is still in the register in which it was passed.
+#[inline(never)]
+fn in_unfilled(heap: &Heap<'_, '_>, frame: u64) -> Shown {
+    let below = heap.facts.frame_context;
+    if !is_unfilled(heap.guest, frame, below) {
+        match heap.guest.word(frame.wrapping_sub(below.into())) {
+            Some(context) if context & 1 != 0 => {}
+            // The frame's type, and not a context.
+            Some(_) => return Shown::Nothing,
+            None => return Shown::Doubt,
+        }
+    }
+    compiled::entered(heap).map_or(Shown::Nothing, |(function, _)| show(heap, function, None))
 }
 
 /// Emits the function of a frame of compiled code, after those that are inlined there.
@@ -261,6 +291,9 @@ fn baseline_position(heap: &Heap<'_, '_>, code: Object, frame: u64) -> Option<u3
 /// Where in the source the frame of an interpreted function is.
 fn bytecode_position(heap: &Heap<'_, '_>, scratch: &Scratch, frame: u64) -> Option<u32> {
     let facts = heap.facts;
+    if is_unfilled(heap.guest, frame, facts.frame_bytecode.max(facts.frame_offset)) {
+        return None;
+    }
     let array = heap.guest.word(frame.wrapping_sub(facts.frame_bytecode.into()))?;
     let bytecode = heap.of_kind(array, facts.type_bytecode)?;
     let before = facts.bytecode_first.wrapping_sub(1);

@@ -2,7 +2,7 @@
 //!
 //! | bytes | |
 //! |---|---|
-//! | 1 | bits 0 and 1: the innermost frame is a builtin, an interpreted, a baseline or an optimised one; other bits: number of frames, less one |
+//! | 1 | bits 0 and 1: the innermost frame is a builtin, an interpreted, a baseline or an optimised one; bits 2 to 5: number of frames, less one; bits 6 and 7: the layout |
 //! | rest | damage: 2 bytes offset in memory or in the facts (modulo their size), 1 byte length, the bytes |
 //!
 //! Memory is four pages: objects, code and tables, the source, the native stack. No object covers the code.
@@ -48,21 +48,44 @@ const NATIVE: u64 = BASE + 0x3000;
 /// Bytes of a frame, and where its frame pointer is.
 const FRAME: u64 = 0x80;
 const POINTER: u64 = 0x70;
+/// DWARF number of rdi.
+const RDI: usize = 5;
 /// The code range: the builtins' copy, baseline code, optimised code.
 const CODE: u64 = 0x40_0000;
 const COPY: u64 = CODE + 0x8000;
 const BASELINE_CODE: u64 = CODE + 0x100;
 const OPTIMISED_CODE: u64 = CODE + 0x200;
 const BLOB: u32 = 0x200;
-/// Instance types, which are also the numbers of their maps.
-const TYPES: [(u64, u16); 10] =
-    [(0, 210), (1, 2066), (2, 262), (3, 261), (4, 167), (5, 40), (6, 245), (7, 191), (8, 190), (9, 175)];
 const fn map(number: u64) -> u64 {
     (MAPS + 0x20 * number) | 1
 }
 
-/// The layout of V8 11.3, as the official Node 20 exports it.
-fn facts() -> Facts {
+/// Instance types, by the numbers of their maps.
+fn types(facts: &Facts) -> [u16; 11] {
+    [
+        facts.contexts[0] + 5,
+        facts.functions[0],
+        facts.type_shared,
+        facts.type_scope_info,
+        facts.type_script,
+        40,
+        facts.type_code,
+        facts.type_bytecode,
+        facts.type_bytes,
+        facts.type_array,
+        facts.type_inlining,
+    ]
+}
+
+/// The layouts: of V8 11.3 and 12.4, as the official Nodes 20 and 22 export them.
+fn facts(layout: u64) -> Facts {
+    match layout {
+        1 => v12_4(v11_3()),
+        _ => v11_3(),
+    }
+}
+
+fn v11_3() -> Facts {
     let mut sizes = [[1; BYTECODES]; 3];
     sizes[0][7] = 3;
     Facts {
@@ -85,6 +108,7 @@ fn facts() -> Facts {
         type_scope_info: 261,
         type_bytecode: 191,
         type_bytes: 190,
+        type_inlining: 190,
         type_code: 245,
         type_array: 175,
         type_nonstring: 128,
@@ -95,6 +119,7 @@ fn facts() -> Facts {
         function_shared: 24,
         function_code: 48,
         code_start: 0x28,
+        code_object: 8,
         shared_name: 16,
         shared_script: 32,
         script_source: 8,
@@ -102,7 +127,8 @@ fn facts() -> Facts {
         script_line_ends: 56,
         script_line: 24,
         script_id: 64,
-        scope_flags: 8,
+        scope_flags: 12,
+        scope_module: 3,
         scope_class_bit: 10,
         scope_function_bit: 12,
         scope_inferred_bit: 14,
@@ -131,6 +157,34 @@ fn facts() -> Facts {
     }
 }
 
+fn v12_4(facts: Facts) -> Facts {
+    Facts {
+        v8: [12, 4, 254, 21],
+        contexts: [190, 199],
+        functions: [2066, 2082],
+        type_shared: 274,
+        type_scope_info: 272,
+        type_bytecode: 205,
+        type_bytes: 212,
+        type_inlining: 186,
+        type_code: 206,
+        type_array: 213,
+        function_shared: 32,
+        function_code: 24,
+        code_object: 24,
+        bytecode_positions: 24,
+        bytecode_first: 64,
+        code_size: 52,
+        code_offsets: 16,
+        code_positions: 16,
+        code_deoptimization: 8,
+        kind_baseline: 10,
+        kind_optimised: 11,
+        bytecodes: 203,
+        ..facts
+    }
+}
+
 const WHOLE: usize = size_of::<Facts>() + 2 * size_of::<Builtin>() + ROWS.len();
 /// Of both builtins: a return address above the stack pointer, and then a frame.
 const ROWS: [u8; 8] = [0, 1, 4, 0, 0, 1, 4, 0];
@@ -143,50 +197,94 @@ static FACTS: Mutex<Aligned> = Mutex::new(Aligned([0; WHOLE]));
 
 struct World(Memory);
 
+const fn tagged(address: u64) -> u64 {
+    address | 1
+}
+
+const fn number(value: u64) -> u64 {
+    value << 32
+}
+
 impl World {
     fn text(&mut self, address: u64, text: &[u8]) {
         self.0.words(address, &[map(5), (text.len() as u64) << 32]);
         self.0.put(address + 16, text);
     }
 
-    fn bytes(&mut self, address: u64, bytes: &[u8]) {
-        self.0.words(address, &[map(8), (bytes.len() as u64) << 32]);
+    /// An array of bytes, with the map of this number.
+    fn bytes(&mut self, address: u64, kind: u64, bytes: &[u8]) {
+        self.0.words(address, &[map(kind), (bytes.len() as u64) << 32]);
         self.0.put(address + 16, bytes);
     }
 
-    fn new(kind: u64, count: u64) -> World {
+    /// An object: its map, and fields of a word.
+    fn object(&mut self, address: u64, kind: u64, fields: &[(u32, u64)]) {
+        self.0.words(address, &[map(kind)]);
+        for (offset, value) in fields {
+            self.0.words(address + u64::from(*offset), &[*value]);
+        }
+    }
+
+    fn new(facts: &Facts, kind: u64, count: u64) -> World {
         let mut world = World(Memory::new(BYTES));
-        let tagged = |address: u64| address | 1;
-        let number = |value: u64| value << 32;
         world.0.words(BASE + 0x10, &[ISOLATE]);
         world.0.words(ISOLATE + 0x20, &[RANGE]);
         world.0.words(RANGE + 0x28, &[CODE, 0x1_0000, COPY]);
-        for (number, kind) in TYPES {
+        for (number, kind) in (0u64..).zip(types(facts)) {
             world.0.put(MAPS + 0x20 * number + 12, &kind.to_le_bytes());
         }
         world.0.words(CONTEXT, &[map(0)]);
-        let code = if kind == 3 { OPTIMISED } else { BASELINE };
-        world.0.words(FUNCTION, &[map(1), 0, 0, tagged(SHARED), tagged(CONTEXT), 0, tagged(code)]);
-        world.0.words(SHARED, &[map(2), 0, tagged(SCOPE), 0, tagged(SCRIPT)]);
-        // A function with a name, and no local variables.
-        let flags = 3 << 12 | 2;
-        let scope = [map(3), number(flags), 0, 0, tagged(NAME), number(0), number(2), number(30)];
-        world.0.words(SCOPE, &scope);
-        let script = [map(4), tagged(SOURCE), tagged(FILE), 0, 0, 0, 0, 0, number(7)];
-        world.0.words(SCRIPT, &script);
-        world.text(NAME, b"f");
-        world.text(FILE, b"/p.js");
-        world.text(SOURCE, b"//\nfunction f() {\n g();\n h(); }\n");
-        world.0.words(ARRAY, &[map(7), number(8), 0, 0, tagged(POSITIONS)]);
-        world.0.put(ARRAY + 54, &[7, 0, 0, 9, 9, 9, 9, 9]);
+        world.function(facts, if kind == 3 { OPTIMISED } else { BASELINE });
+        world.code(facts);
+        for frame in 0..count {
+            let pointer = NATIVE + frame * FRAME + POINTER;
+            let next = if frame + 1 < count { Self::code_at(kind) } else { NATIVE_CODE };
+            world.0.words(pointer, &[pointer + FRAME, next]);
+            world.0.words(pointer - 16, &[tagged(FUNCTION), tagged(CONTEXT)]);
+            let offset = u64::from(facts.bytecode_first) - 1 + 3;
+            world.0.words(pointer - 40, &[number(offset), tagged(ARRAY)]);
+        }
+        world
+    }
+
+    /// A function with a name, and no local variables.
+    fn function(&mut self, facts: &Facts, code: u64) {
+        let function = [(facts.function_shared, tagged(SHARED)), (facts.function_code, tagged(code))];
+        self.object(FUNCTION, 1, &function);
+        self.object(SHARED, 2, &[(facts.shared_name, tagged(SCOPE)), (facts.shared_script, tagged(SCRIPT))]);
+        let flags: u32 = 3 << 12 | 2;
+        self.object(SCOPE, 3, &[(facts.scope_locals, 0), (facts.scope_first, tagged(NAME))]);
+        self.0.put(SCOPE + u64::from(facts.scope_flags), &flags.to_le_bytes());
+        self.0.words(SCOPE + u64::from(facts.scope_first) + 16, &[number(2), number(30)]);
+        let script =
+            [(facts.script_source, tagged(SOURCE)), (facts.script_name, tagged(FILE)), (facts.script_id, number(7))];
+        self.object(SCRIPT, 4, &script);
+        self.text(NAME, b"f");
+        self.text(FILE, b"/p.js");
+        self.text(SOURCE, b"//\nfunction f() {\n g();\n h(); }\n");
+    }
+
+    /// Its bytecode, its code in each tier, and their tables.
+    fn code(&mut self, facts: &Facts) {
+        let array = [(facts.array_length, number(8)), (facts.bytecode_positions, tagged(POSITIONS))];
+        self.object(ARRAY, 7, &array);
+        self.0.put(ARRAY + u64::from(facts.bytecode_first), &[7, 0, 0, 9, 9, 9, 9, 9]);
         // Offset 0 at character 2, offset 3 at 18.
-        world.bytes(POSITIONS, &[0, 12, 6, 64]);
-        world.bytes(OFFSETS, &[4, 8, 8, 8, 8, 8, 8]);
-        let code_of = |start: u64, kind: u64, data: u64, table: u64| {
-            [map(6), 0, tagged(data), tagged(table), 0, start, kind, 0x80]
-        };
-        world.0.words(BASELINE, &code_of(BASELINE_CODE, 11, ARRAY, OFFSETS));
-        world.0.words(OPTIMISED, &code_of(OPTIMISED_CODE, 13, DATA, CODE_POSITIONS));
+        self.bytes(POSITIONS, 8, &[0, 12, 6, 64]);
+        self.bytes(OFFSETS, 8, &[4, 8, 8, 8, 8, 8, 8]);
+        for (at, start, kind, data, table) in [
+            (BASELINE, BASELINE_CODE, facts.kind_baseline, ARRAY, OFFSETS),
+            (OPTIMISED, OPTIMISED_CODE, facts.kind_optimised + 1, DATA, CODE_POSITIONS),
+        ] {
+            let code = [
+                (facts.code_deoptimization, tagged(data)),
+                (facts.code_positions, tagged(table)),
+                (facts.code_start, start),
+            ];
+            self.object(at, 6, &code);
+            self.0.put(at + u64::from(facts.code_flags), &kind.to_le_bytes());
+            self.0.put(at + u64::from(facts.code_size), &0x80u32.to_le_bytes());
+        }
         // One position in the function itself, and one in what is inlined there: the function again.
         let inlined = (1u64 << 31 | 19 << 1) << 1;
         let mut table = vec![0, 12];
@@ -197,22 +295,20 @@ impl World {
             distance >>= 7;
         }
         table.push(distance as u8);
-        world.bytes(CODE_POSITIONS, &table);
-        world.0.words(DATA, &[map(9), number(8), 0, 0, tagged(LITERALS), 0, 0, 0, 0, tagged(INLINING)]);
-        world.0.words(LITERALS, &[map(9), number(1), tagged(SHARED)]);
-        world.0.words(INLINING, &[map(8), number(16), 3 << 1, 0]);
-        for frame in 0..count {
-            let pointer = NATIVE + frame * FRAME + POINTER;
-            let next = if frame + 1 < count { Self::code(kind) } else { NATIVE_CODE };
-            world.0.words(pointer, &[pointer + FRAME, next]);
-            world.0.words(pointer - 16, &[tagged(FUNCTION), tagged(CONTEXT)]);
-            world.0.words(pointer - 40, &[number(53 + 3), tagged(ARRAY)]);
-        }
-        world
+        self.bytes(CODE_POSITIONS, 8, &table);
+        let element = |index: u32| facts.array_data + 8 * index;
+        let data = [
+            (facts.array_length, number(9)),
+            (element(facts.deopt_literals), tagged(LITERALS)),
+            (element(facts.deopt_positions), tagged(INLINING)),
+        ];
+        self.object(DATA, 9, &data);
+        self.0.words(LITERALS, &[map(9), number(1), tagged(SHARED)]);
+        self.0.words(INLINING, &[map(10), number(16), 3 << 1, 0]);
     }
 
     /// Where a frame of this kind returns to, or was interrupted.
-    fn code(kind: u64) -> u64 {
+    fn code_at(kind: u64) -> u64 {
         match kind {
             0 => COPY + 0x180,
             1 => COPY + 0x80,
@@ -223,15 +319,20 @@ impl World {
 }
 
 pub fn run(data: &[u8]) -> bool {
+    run_with(data, NATIVE)
+}
+
+/// `sp`: the interrupted stack pointer.
+fn run_with(data: &[u8], sp: u64) -> bool {
     let mut input = Input::new(data);
     let first = input.u8();
     let (kind, count) = (u64::from(first & 3), u64::from(first >> 2 & 15) + 1);
-    let whole = World::new(kind, count);
-    let mut world = World::new(kind, count);
+    let facts = facts(u64::from(first >> 6));
+    let whole = World::new(&facts, kind, count);
+    let mut world = World::new(&facts, kind, count);
     let builtins = [Builtin { start: 0, rows: INTERPRETER << 28 }, Builtin { start: 0x100, rows: OTHER << 28 | 4 }];
     // A panic of an earlier input leaves only bytes in it.
     let mut place = FACTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let facts = facts();
     let parts = facts.as_bytes().iter().chain(builtins[0].as_bytes()).chain(builtins[1].as_bytes()).chain(&ROWS);
     place.0.iter_mut().zip(parts).for_each(|(to, from)| *to = *from);
     language::damage(&mut input, &mut world.0, &mut place.0);
@@ -248,11 +349,11 @@ pub fn run(data: &[u8]) -> bool {
         generation,
         ..Claim::NOTHING
     };
-    let pc = World::code(kind);
+    let pc = World::code_at(kind);
     let mut names = Vec::new();
-    let emitted = emit(&world, claim, pc, &mut names, std::ptr::null_mut());
+    let emitted = emit(&world, claim, (pc, sp), &mut names, std::ptr::null_mut());
     language::compared([&whole, &world, &whole], &mut names, |memory, names, last| {
-        emit(memory, claim, pc, names, last)
+        emit(memory, claim, (pc, sp), names, last)
     });
     let ((stop, _, desync), words) = emitted;
     let shown = frames(&words).filter(|frame| matches!(frame, Frame::Semantic { .. })).count() as u64;
@@ -262,13 +363,21 @@ pub fn run(data: &[u8]) -> bool {
 }
 
 /// One walk. Returns how it ended, the numbers of its frames and of the doubtful ones; and its words.
-fn emit(world: &World, claim: Claim, pc: u64, names: &mut language::Names, last_walk: *mut LastWalk) -> Walked {
+fn emit(
+    world: &World,
+    claim: Claim,
+    (pc, sp): (u64, u64),
+    names: &mut language::Names,
+    last_walk: *mut LastWalk,
+) -> Walked {
     let code = vec![0x90; 0x1_0000];
     let regions = [Region { address: BASE, bytes: &world.0 .0 }, Region { address: CODE, bytes: &code }];
     let mut reader = Reader::recorded(&regions);
     let mut process = Process { claim, names: std::mem::take(names) };
     let mut registers = [0; 16];
-    (registers[usize::from(RSP)], registers[usize::from(RBP)]) = (NATIVE, NATIVE + POINTER);
+    (registers[usize::from(RSP)], registers[usize::from(RBP)]) = (sp, NATIVE + POINTER);
+    // The function that is called, or was.
+    registers[RDI] = tagged(FUNCTION);
     let cursor = Cursor { regs: Regs::full(pc, registers), exact: true };
     let walked = language::walk_once(cursor, &mut process, &mut reader, BASE, last_walk, 512);
     *names = process.names;
@@ -279,8 +388,23 @@ fn emit(world: &World, claim: Claim, pc: u64, names: &mut language::Names, last_
 mod tests {
     #[test]
     fn undamaged_every_function_is_emitted() {
-        for kind in 0..64 {
-            assert!(super::run(&[kind]), "{kind}");
+        for first in 0..=u8::MAX {
+            assert!(super::run(&[first]), "{first}");
+        }
+    }
+
+    #[test]
+    fn a_frame_that_is_being_made_has_the_function_that_was_passed() {
+        // What an earlier call has left in the place of the function, and of the context.
+        let function = [0x60, 0x30, 7, 0x41, 5, 0, 0x40, 0, 0, 0, 0];
+        let context = [0x68, 0x30, 7, 0x41, 5, 0, 0x40, 0, 0, 0, 0];
+        for layout in 0..2 {
+            for kind in 1..4 {
+                let first = kind | layout << 6;
+                let pushed = super::NATIVE + super::POINTER - 8;
+                assert!(super::run_with(&[&[first], &function[..]].concat(), pushed), "{layout}, {kind}");
+                assert!(super::run_with(&[&[first], &context[..]].concat(), pushed + 8), "{layout}, {kind}");
+            }
         }
     }
 
@@ -289,7 +413,9 @@ mod tests {
         // A context's map, a function's map, a frame's function, the thread's isolate.
         for at in [0x500u16, 0x540, 0x3060, 0x10] {
             let [low, high] = at.to_le_bytes();
-            assert!(!super::run(&[1 | 2 << 2, low, high, 2, 0x55, 0x77]), "{at:#x}");
+            for layout in 0..2 {
+                assert!(!super::run(&[1 | 2 << 2 | layout << 6, low, high, 2, 0x55, 0x77]), "{layout}, {at:#x}");
+            }
         }
     }
 }

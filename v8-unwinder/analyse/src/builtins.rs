@@ -4,7 +4,7 @@
 use crate::flow::{self, Code, Entry};
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind, Register};
 use uunwind_elf::Image;
-use uunwind_v8::facts::{Builtin, State, ENTRY, HANDLER, INTERPRETER, OTHER, PASSING, PROLOGUE, SAVED};
+use uunwind_v8::facts::{Builtin, Framing, State, ENTRY, HANDLER, INTERPRETER, OTHER, PASSING, PROLOGUE, SAVED};
 
 /// Limit of all builtins' code, in bytes.
 const LARGEST: u64 = 16 << 20;
@@ -113,16 +113,26 @@ pub fn find(image: &Image) -> Option<Blob> {
     Some(blob)
 }
 
+/// Writes what [`State`] and [`Framing`] describe.
 fn write_rows(rows: &mut Vec<u8>, states: impl IntoIterator<Item = (u32, State)>) {
     let mut last = 0;
-    for (at, state) in states {
+    let mut states = states.into_iter().peekable();
+    states.next_if(|first| *first == (0, State::Above(0)));
+    while let Some((at, state)) = states.next() {
         let mut distance = at - last;
         last = at;
         while distance >= 0x80 {
             rows.push(distance as u8 | 0x80);
             distance >>= 7;
         }
-        rows.extend([distance as u8, state.byte()]);
+        let framing = states.peek().filter(|next| next.1 == State::Framed);
+        let framing = framing.and_then(|next| Some((next.0, Framing { first: state, bytes: next.0 - at }.byte()?)));
+        let byte = framing.map_or(state.byte(), |(_, byte)| byte);
+        rows.extend([distance as u8, byte]);
+        if let Some((framed, _)) = framing {
+            last = framed;
+            states.next();
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 //! The main thread of a Node program, one instruction at a time: the caller that the signal half finds for each frame
 //! is the one that a shadow stack of its calls has.
 
+#[path = "../../../tests/src/nodes.rs"]
+mod nodes;
+
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Register};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -21,31 +24,37 @@ use uunwind_v8_analyse::analyse;
 
 /// Instructions that are stepped.
 const STEPS: u32 = 60_000;
+/// Interpreted, baseline, optimised: options of Node.
+const TIERS: [&[&str]; 3] =
+    [&["--no-opt", "--no-sparkplug"], &["--no-opt", "--always-sparkplug"], &["--always-sparkplug"]];
 /// Index of the plugin.
 const INDEX: u8 = 1;
 
-fn node() -> Option<PathBuf> {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&folders).map(|folder| folder.join("node")).find(|path| path.is_file())?;
-    std::fs::canonicalize(found).ok()
-}
-
 #[test]
 fn callers_are_those_of_a_shadow_stack() {
-    let found = node().and_then(|path| Some((Image::open(&path).ok()?, path)));
-    let Some((image, path)) = found else {
-        return uunwind_skips::skipped("every instruction of Node", "this machine has none");
-    };
-    let facts = match analyse(&image) {
-        Finding::Facts(facts) => facts,
-        other => return uunwind_skips::skipped("every instruction of Node", &format!("{other:?}")),
-    };
+    const WHAT: &str = "every instruction of Node";
+    let missing = |major| uunwind_skips::skipped(WHAT, &format!("this machine has no Node {major}"));
     let steps = std::env::var("UU_TEST_STEPS").ok().and_then(|steps| steps.parse().ok()).unwrap_or(STEPS);
     let mut all = true;
-    for options in [&["--no-opt", "--no-sparkplug"][..], &["--no-opt", "--always-sparkplug"], &["--always-sparkplug"]] {
-        let mut stepped = Stepped::start(&path, options, &image, &facts);
-        stepped.run(steps);
-        all &= stepped.judge(options);
+    for (at, node) in nodes::served(missing).iter().enumerate() {
+        // One of them in every run.
+        if at > 0 && !uunwind_skips::campaign(&format!("{WHAT} {}", node.version)) {
+            continue;
+        }
+        let image = Image::open(&node.path).expect("an ELF file");
+        let facts = match analyse(&image) {
+            Finding::Facts(facts) => facts,
+            other => {
+                uunwind_skips::skipped(WHAT, &format!("{}: {other:?}", node.version));
+                continue;
+            }
+        };
+        println!("Node {}", node.version);
+        for options in TIERS {
+            let mut stepped = Stepped::start(&node.path, options, &image, &facts);
+            stepped.run(steps);
+            all &= stepped.judge(options);
+        }
     }
     assert!(all, "places with another caller");
 }

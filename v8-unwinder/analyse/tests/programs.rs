@@ -1,16 +1,14 @@
-//! The Node of this machine.
+//! The Nodes of this machine.
 
-use std::path::{Path, PathBuf};
+#[path = "../../../tests/src/nodes.rs"]
+mod nodes;
+
+use nodes::Node;
+use std::path::Path;
 use uunwind_elf::Image;
 use uunwind_language::Finding;
 use uunwind_v8::facts::{State, Whole, HANDLER, INTERPRETER, OTHER};
 use uunwind_v8_analyse::analyse;
-
-fn node() -> Option<PathBuf> {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&folders).map(|folder| folder.join("node")).find(|path| path.is_file())?;
-    std::fs::canonicalize(found).ok()
-}
 
 /// Bytes in memory that is aligned as facts must be.
 fn aligned(bytes: &[u8]) -> Vec<u64> {
@@ -23,20 +21,24 @@ fn image(path: &Path) -> Image {
 }
 
 #[test]
-fn this_machine_s_node_is_served() {
-    let Some(path) = node() else {
-        return uunwind_skips::skipped("facts of Node", "this machine has none");
-    };
-    let image = image(&path);
+fn these_nodes_are_served() {
+    let missing = |major| uunwind_skips::skipped("facts of Node", &format!("this machine has no Node {major}"));
+    for node in nodes::served(missing) {
+        is_served(&node);
+    }
+}
+
+fn is_served(node: &Node) {
+    let image = image(&node.path);
     let bytes = match analyse(&image) {
         Finding::Facts(bytes) => bytes,
         Finding::Refused(why) => return uunwind_skips::skipped("facts of Node", &why),
-        Finding::Unclaimed => panic!("{}: no V8 was found", path.display()),
+        Finding::Unclaimed => panic!("{}: no V8 was found", node.path.display()),
     };
     let words = aligned(&bytes);
     let copy: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take(bytes.len()).collect();
     let whole = Whole::read(&copy).expect("facts that the signal half accepts");
-    println!("{} bytes; {:x?}", bytes.len(), whole.facts.v8);
+    println!("Node {}: {} bytes; {:x?}", node.version, bytes.len(), whole.facts.v8);
     // The builtins, by the symbols of the file.
     let at = |name: &str, inside: u64| {
         let symbol = image.any_symbol(&format!("Builtins_{name}")).expect(name);

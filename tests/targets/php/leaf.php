@@ -1,2 +1,0 @@
-<?php
-return fib(2); #--> fib
