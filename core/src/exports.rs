@@ -44,42 +44,47 @@ impl Tables {
         }
         Some(tables)
     }
-}
 
-/// The function with this name that an object defines: process addresses, inside `image`. `dynamic`: the address of its
-/// dynamic section. At most some 600 reads, and mostly fewer than a hundred.
-pub(crate) fn function(dynamic: u64, bias: u64, image: Span, name: &[u8], reader: &mut Reader<'_>) -> Option<Span> {
-    let tables = Tables::read(dynamic, bias, ENTRIES, reader)?;
-    if tables.strings == 0 || tables.symbols == 0 || tables.hash == 0 {
-        return None;
+    /// Those that the dynamic section at this process address names.
+    pub(crate) fn of(dynamic: u64, bias: u64, reader: &mut Reader<'_>) -> Option<Tables> {
+        Tables::read(dynamic, bias, ENTRIES, reader)
     }
-    let mut word = |index: u64| reader.u32(tables.hash.wrapping_add(4 * index));
-    let (buckets, first, filters, shift) = (word(0)?, word(1)?, word(2)?, word(3)?);
-    let hash = name.iter().fold(5381_u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)));
-    // A filter of one word refuses nearly all objects that do not have the symbol.
-    let filter = u64::from((hash / 64).checked_rem(filters)?);
-    let bits = 1_u64 << (hash % 64) | 1 << (hash.checked_shr(shift)? % 64);
-    let found = reader.word(tables.hash.wrapping_add(16 + 8 * filter))?;
-    if found & bits != bits {
-        return None;
-    }
-    let buckets_at = 4 + 2 * u64::from(filters);
-    let mut word = |index: u64| reader.u32(tables.hash.wrapping_add(4 * index));
-    let start = word(buckets_at + u64::from(hash.checked_rem(buckets)?))?;
-    for index in start..start.saturating_add(BUCKET) {
-        let place = buckets_at + u64::from(buckets) + u64::from(index.checked_sub(first)?);
-        let other = reader.u32(tables.hash.wrapping_add(4 * place))?;
-        if other | 1 == hash | 1 {
-            let span = if is_it(&tables, index, name, reader) { span(&tables, index, bias, reader) } else { None };
-            if let Some(span) = span {
-                return image.covers(span).then_some(span);
+
+    /// The function with this name that the object defines: process addresses, inside `image`. At most some 600 reads,
+    /// and mostly fewer than a hundred.
+    pub(crate) fn function(&self, bias: u64, image: Span, name: &[u8], reader: &mut Reader<'_>) -> Option<Span> {
+        let tables = self;
+        if tables.strings == 0 || tables.symbols == 0 || tables.hash == 0 {
+            return None;
+        }
+        let mut word = |index: u64| reader.u32(tables.hash.wrapping_add(4 * index));
+        let (buckets, first, filters, shift) = (word(0)?, word(1)?, word(2)?, word(3)?);
+        let hash = name.iter().fold(5381_u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)));
+        // A filter of one word refuses nearly all objects that do not have the symbol.
+        let filter = u64::from((hash / 64).checked_rem(filters)?);
+        let bits = 1_u64 << (hash % 64) | 1 << (hash.checked_shr(shift)? % 64);
+        let found = reader.word(tables.hash.wrapping_add(16 + 8 * filter))?;
+        if found & bits != bits {
+            return None;
+        }
+        let buckets_at = 4 + 2 * u64::from(filters);
+        let mut word = |index: u64| reader.u32(tables.hash.wrapping_add(4 * index));
+        let start = word(buckets_at + u64::from(hash.checked_rem(buckets)?))?;
+        for index in start..start.saturating_add(BUCKET) {
+            let place = buckets_at + u64::from(buckets) + u64::from(index.checked_sub(first)?);
+            let other = reader.u32(tables.hash.wrapping_add(4 * place))?;
+            if other | 1 == hash | 1 {
+                let span = if is_it(tables, index, name, reader) { span(tables, index, bias, reader) } else { None };
+                if let Some(span) = span {
+                    return image.covers(span).then_some(span);
+                }
+            }
+            if other & 1 == 1 {
+                break;
             }
         }
-        if other & 1 == 1 {
-            break;
-        }
+        None
     }
-    None
 }
 
 /// Whether the symbol with this index has this name.
@@ -120,7 +125,8 @@ mod tests {
             let mut reader = Reader::probed();
             for name in [c"qsort", c"no_such_function_here", c"environ"] {
                 let bytes = name.to_bytes();
-                found.push(function(dynamic.address(), object.addr, image, bytes, &mut reader).map(|span| span.start));
+                let tables = Tables::of(dynamic.address(), object.addr, &mut reader).expect("a dynamic section");
+                found.push(tables.function(object.addr, image, bytes, &mut reader).map(|span| span.start));
                 // A variable is no function.
                 let symbol = dynamic.symbol(name).filter(|_| name != c"environ");
                 expected.push(symbol.map(|symbol| symbol.address));
@@ -157,8 +163,10 @@ mod tests {
         for hash in [[0, 0], [1, 0], [1, 1 << 32], [1, 1], [1 << 32 | 1, u64::MAX]] {
             let hash = [words(&hash), vec![0xff; 4096]].concat();
             let regions = [Region { address: 0x1000, bytes: &dynamic }, Region { address: 0x3000, bytes: &hash }];
-            assert_eq!(function(0x1000, 0, image, b"f", &mut Reader::recorded(&regions)), None);
+            let mut reader = Reader::recorded(&regions);
+            let tables = Tables::of(0x1000, 0, &mut reader).expect("a dynamic section");
+            assert_eq!(tables.function(0, image, b"f", &mut reader), None);
         }
-        assert_eq!(function(0x9000, 0, image, b"f", &mut Reader::recorded(&[])), None);
+        assert!(Tables::of(0x9000, 0, &mut Reader::recorded(&[])).is_none());
     }
 }

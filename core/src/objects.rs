@@ -10,13 +10,13 @@
 //! again.
 
 mod answer;
+mod bases;
 mod code;
 mod list;
 mod musl;
 mod object;
 mod recent;
 
-use crate::exports;
 use crate::headers::Headers;
 use crate::loads::Loads;
 use crate::memory::Reader;
@@ -24,6 +24,7 @@ use crate::object_key::{self, FNV_START};
 use crate::span::Span;
 use crate::syscall::{self, nr};
 pub use answer::{Answer, Settled, Source};
+pub use bases::Bases;
 pub use code::Code;
 use core::ffi::{c_int, c_void};
 use core::ops::ControlFlow;
@@ -462,7 +463,7 @@ impl Objects {
             eh_frame_hdr: found.eh_frame,
             sframe: headers.as_ref().and_then(|h| h.sframe(bias, image, reader)).unwrap_or_default(),
             last_page: headers.as_ref().and_then(|h| h.last_page(bias, reader)).unwrap_or(0),
-            begins_stacks: begins_stacks(found.link_map, bias, image, reader).unwrap_or_default(),
+            bases: bases::of(found.link_map, bias, image, reader),
             code: headers.as_ref().map(|h| Code::read(h, bias, reader)).unwrap_or_default(),
             bias,
             fingerprint: if telling { 0 } else { fingerprint_of(found, reader) },
@@ -480,17 +481,6 @@ impl Objects {
             confirmed: AtomicU64::new(0),
         })
     }
-}
-
-/// `greenlet::UserGreenlet::inner_bootstrap(_greenlet*, _object*)` of greenlet 3
-/// (`src/greenlet/TUserGreenlet.cpp`): it runs a greenlet, on the stack of whoever
-/// started it. What lies beyond is not the greenlet's, and other greenlets overwrite it.
-pub const BEGINS_A_STACK: &[u8] = b"_ZN8greenlet12UserGreenlet15inner_bootstrapEP9_greenletP7_object";
-
-fn begins_stacks(link_map: u64, bias: u64, image: Span, reader: &mut Reader<'_>) -> Option<Span> {
-    // struct link_map { ElfW(Addr) l_addr; char *l_name; ElfW(Dyn) *l_ld; ... } (link.h)
-    let dynamic = reader.word(link_map.wrapping_add(16))?;
-    exports::function(dynamic, bias, image, BEGINS_A_STACK, reader)
 }
 
 /// Which load of the object is there, as far as it was confirmed while the loader's counters were `loads`.

@@ -1,6 +1,7 @@
 //! One loaded object, and what distinguishes it from another at the same place.
 
 use super::answer::Settled;
+use super::bases::Bases;
 use super::code::Code;
 use super::{fingerprint_of, DlFindObject};
 use crate::headers::Headers;
@@ -31,9 +32,8 @@ pub struct Object {
     pub sframe: Span,
     /// The page (process address) with the last byte of its file that is mapped; 0: not available.
     pub last_page: u64,
-    /// The function that begins what runs on a part of another's stack, with which its stack ends: see
-    /// [`BEGINS_A_STACK`](super::BEGINS_A_STACK). Process addresses; empty in nearly all objects.
-    pub begins_stacks: Span,
+    /// Where what runs on a part of another's stack begins.
+    pub bases: Bases,
     /// Its executable segments (process addresses).
     pub code: Code,
     /// Load bias (`l_addr`): process address minus file address.

@@ -22,6 +22,7 @@ mod lua_state;
 mod luajit_step;
 mod naming;
 mod perf_records;
+mod php_overlay;
 mod plugin_calls;
 mod plugin_messages;
 mod proc_task;
@@ -94,6 +95,7 @@ targets! { $
     lua_overlay: "the Lua plugin, called by the walk, over damaged structures of PUC Lua", lua_overlay::run, 30_000;
     lua_state: "what a program registers as a Lua state", lua_state::run, 150_000;
     luajit_step: "the Lua plugin on LuaJIT, called by the walk, over memory that is damaged", luajit_step::run, 20_000;
+    php_overlay: "the PHP plugin, called by the walk, over damaged structures of PHP", php_overlay::run, 30_000;
     ruby_overlay: "the Ruby plugin, called by the walk, over damaged structures of CRuby", ruby_overlay::run, 30_000;
     hotspot_step: "the HotSpot plugin, called by the walk, over damaged frames and methods", hotspot_step::run, 20_000;
     v8_step: "the V8 plugin, called by the walk, over damaged frames and objects of V8", v8_step::run, 20_000;

@@ -10,7 +10,7 @@ use uunwind_core::cache::short::Short;
 use uunwind_core::call_site;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{guarded, Reader};
-use uunwind_core::objects::Object;
+use uunwind_core::objects::{Bases, Object};
 use uunwind_core::rule::{Packed, Rule};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::Env;
@@ -27,8 +27,9 @@ const FUNCTION_ALIGNMENT: u64 = 16;
 #[cold]
 #[inline(never)]
 fn at_switches(object: &Object, lookup: u64, reader: &mut Reader<'_>) -> Option<StopReason> {
-    if object.begins_stacks.contains(lookup) {
-        return Some(StopReason::SwitchedStack);
+    let by_base = object.bases.reason(lookup);
+    if by_base.is_some() {
+        return by_base;
     }
     let was = reader.pause(true);
     let is_in_transit = uunwind_sources::is_in_transit(lookup, reader);
@@ -171,7 +172,7 @@ impl Live<'_> {
             RULES.put(key, self.current.rules_key, Packed::failed(StopReason::NotCode).words());
             return Err(StopReason::NotCode);
         }
-        if !object.begins_stacks.is_empty() {
+        if object.bases != Bases::NONE {
             if let Some(reason) = at_switches(object, lookup, reader) {
                 RULES.put(key, self.current.rules_key, Packed::failed(reason).words());
                 return Err(reason);

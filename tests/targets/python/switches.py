@@ -9,11 +9,15 @@ import greenlet
 helper = ctypes.CDLL(sys.argv[1])
 helper.begin.argtypes = [ctypes.c_uint64, ctypes.c_uint64]
 module = greenlet._greenlet.__file__
-# Where the function that runs greenlets is, and its length.
-NAME = "_ZN8greenlet12UserGreenlet15inner_bootstrapEP9_greenletP7_object"
-symbols = subprocess.run(["nm", "-DS", module], capture_output=True, text=True, check=True).stdout
-size = next(int(line.split()[1], 16) for line in symbols.splitlines() if line.endswith(" T " + NAME))
-address = ctypes.cast(getattr(ctypes.CDLL(module), NAME), ctypes.c_void_p).value
+# Where the function that runs greenlets is, and its length: of greenlet 2 and later, and of greenlet 1.
+NAMES = ("_ZN8greenlet12UserGreenlet15inner_bootstrap", "g_initialstub")
+EXPORTED = "PyInit__greenlet"
+lines = subprocess.run(["nm", "-S", module], capture_output=True, text=True, check=True).stdout.splitlines()
+symbols = [line.split() for line in lines if len(line.split()) == 4]
+found = next(words for words in symbols if words[3].startswith(NAMES) and not words[3].endswith(".cold"))
+exported = next(words for words in symbols if words[3] == EXPORTED)
+bias = ctypes.cast(getattr(ctypes.CDLL(module), EXPORTED), ctypes.c_void_p).value - int(exported[0], 16)
+address, size = bias + int(found[0], 16), int(found[1], 16)
 
 
 def inner(depth):

@@ -44,6 +44,12 @@ def in_sleep(tid):
         return file.read().split()[0] in ("35", "230", "23", "270")
 
 
+def is_pending(tid):
+    """Whether a signal for the thread has not been delivered yet."""
+    with open(f"/proc/self/task/{tid}/status") as file:
+        return any(line.startswith("SigPnd:") and int(line.split()[1], 16) for line in file)
+
+
 def sample_a_sleeper():
     state = {"ready": threading.Event()}
     thread = threading.Thread(target=sleeper, args=(state,), daemon=STANDS)
@@ -54,6 +60,9 @@ def sample_a_sleeper():
     frames = tools.frames_from(sys._current_frames()[state["ident"]])
     tools.write(frames, [root + "sleeper} ~time_sleep @libc" for root in ROOTS], 0, state["tid"])
     released.cap_other(state["tid"])
+    # The program does not end while the thread stands still.
+    while STANDS and (is_pending(state["tid"]) or not in_sleep(state["tid"])):
+        time.sleep(0.001)
     if not STANDS:
         thread.join()
 

@@ -5,8 +5,8 @@
 //!   stack (`uunwind_sources::overrides_tables` has the rule);
 //! - greenlet runs each greenlet in `inner_bootstrap`, on the stack of whoever started it: what lies beyond is not the
 //!   greenlet's, and other greenlets overwrite it. And while it switches, the stack pointer is the new one before the
-//!   stack's contents are (`uunwind_sources::transit`). Walks know both without a table (`Object::begins_stacks`), of
-//!   greenlet 3.
+//!   stack's contents are (`uunwind_sources::transit`). Walks know both without a table (`Object::bases`). greenlet 1
+//!   runs them in `g_initialstub`, which whoever starts one passes through, too: nothing there says whose stack it is.
 
 use super::rule_set::RuleSet;
 use object::elf::{PF_X, PT_LOAD};
@@ -27,20 +27,17 @@ pub struct Special {
 
 /// A longer `swapcontext` is another one; the longest that is looked at, in bytes.
 const MOST_SWAPCONTEXT: u64 = 4096;
-/// What a module of greenlet exports, and what its functions are called that run a greenlet (version 2 and later).
-const GREENLET: &str = "PyInit__greenlet";
+/// What modules of greenlet export: since version 1.0, and before.
+const GREENLET: [&str; 2] = ["PyInit__greenlet", "PyInit_greenlet"];
+/// What its functions are called that run a greenlet (version 2 and later), and those that also start one.
 const RUNS_GREENLET: &str = "_ZN8greenlet12UserGreenlet15inner_bootstrap";
+const STARTS_AND_RUNS: &str = "g_initialstub";
 
 /// All of them in an object.
 pub fn of(image: &Image, rules: &mut RuleSet) -> Vec<Special> {
     let mut all = swapcontext(image, rules);
-    if image.symbol(GREENLET).is_some() {
-        let number = rules.failed(StopReason::SwitchedStack);
-        let functions = image.symbols_with_prefix(RUNS_GREENLET).into_iter();
-        all.extend(functions.map(|found| {
-            let span = Span::sized(found.address, found.size);
-            Special { from: span.start, to: span.end, number }
-        }));
+    if GREENLET.iter().any(|name| image.symbol(name).is_some()) {
+        all.extend(greenlet_bases(image, rules));
         all.extend(greenlet_switches(image, rules));
     }
     all
@@ -59,6 +56,29 @@ fn swapcontext(image: &Image, rules: &mut RuleSet) -> Vec<Special> {
     let mut reader = Reader::recorded(&regions);
     let found = (start..start + size).filter_map(|pc| Some((pc, uunwind_sources::overrides_tables(pc, &mut reader)?)));
     found.map(|(pc, rule)| Special { from: pc, to: pc + 1, number: rules.number(&rule) }).collect()
+}
+
+/// Where greenlets begin: the ends of their stacks, or where it is not known whose stack it is.
+fn greenlet_bases(image: &Image, rules: &mut RuleSet) -> Vec<Special> {
+    let all_of = |name, number| {
+        let special = move |found: Symbol| {
+            let span = Span::sized(found.address, found.size);
+            Special { from: span.start, to: span.end, number }
+        };
+        image.symbols_with_prefix(name).into_iter().map(special).collect::<Vec<_>>()
+    };
+    let found = all_of(RUNS_GREENLET, rules.failed(StopReason::SwitchedStack));
+    if !found.is_empty() {
+        return found;
+    }
+    let number = rules.failed(StopReason::StackInTransit);
+    let found = all_of(STARTS_AND_RUNS, number);
+    if !found.is_empty() {
+        return found;
+    }
+    // Its symbols are stripped: any function may be it.
+    let code = image.segments().iter().filter(|s| s.kind == PT_LOAD && s.flags & PF_X != 0);
+    code.map(|s| Special { from: s.address, to: s.address + s.file_size, number }).collect()
 }
 
 /// Where the stack is in transit between two greenlets, by the code.

@@ -1,0 +1,52 @@
+//! The structures' layout, per version. No table in the file describes them.
+
+use crate::version::Version;
+use std::mem::size_of;
+use uunwind_php::facts::{Facts, Plain, FACTS_VERSION};
+
+/// The versions that are served, for messages.
+pub fn served() -> &'static str {
+    "8.2"
+}
+
+/// Facts with the layout of a version's structures, and no addresses. `None`: the version is not served.
+pub fn of(version: Version) -> Option<Facts> {
+    match (version.major, version.minor) {
+        (8, 2) => Some(php_8_2()),
+        _ => None,
+    }
+}
+
+/// <https://github.com/php/php-src/blob/PHP-8.2/Zend/zend_compile.h>, `zend_globals.h`, `zend_types.h`, `zend.h` and
+/// `zend_generators.h` there.
+fn php_8_2() -> Facts {
+    let nothing = Facts::from_bytes(&[0; size_of::<Facts>()]).unwrap_or_else(|| unreachable!("as many bytes"));
+    Facts {
+        size: size_of::<Facts>() as u32,
+        version: FACTS_VERSION,
+        globals_frame: 488,
+        globals_opline: 880,
+        frame_opline: 0,
+        frame_function: 24,
+        frame_this: 32,
+        frame_previous: 48,
+        function_flags: 4,
+        function_name: 8,
+        function_scope: 16,
+        code_len: 80,
+        code_oplines: 88,
+        code_file: 152,
+        code_line: 160,
+        opline_bytes: 32,
+        opline_line: 24,
+        opline_opcode: 28,
+        handle_exception: 149,
+        class_name: 8,
+        string_len: 16,
+        string_text: 24,
+        generator_frame: 56,
+        generator_placeholder: 184,
+        generator_parent: 152,
+        ..nothing
+    }
+}

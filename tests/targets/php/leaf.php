@@ -1,0 +1,2 @@
+<?php
+return fib(2); #--> fib
