@@ -361,6 +361,8 @@ fn waits_of_a_running_program_have_their_lengths() {
         return skips::skipped("single waits of a running program", "the kernel does not report them");
     }
     assert!(!recording.outcome.stderr.contains("found no room"), "{}", recording.outcome.stderr);
+    // On a loaded machine a thread may not stop in time: naps about that are missing, and that is said.
+    let is_late = recording.outcome.stderr.contains("did not in time");
     let (mut looked, mut found) = (0, Vec::new());
     for wait in waits {
         let ns = |name: &str| wait[name].as_u64().expect("ns");
@@ -380,7 +382,8 @@ fn waits_of_a_running_program_have_their_lengths() {
         }
     }
     let (first, last) = found.first().copied().zip(found.last().copied()).expect("waits");
-    assert_eq!(found, (first..=last).collect::<Vec<_>>(), "each nap is one wait: {naps:?}");
+    assert!(found.windows(2).all(|pair| pair[0] < pair[1]), "each nap is one wait: {found:?} of {naps:?}");
+    assert!(is_late || found.len() == last - first + 1, "naps are missing: {found:?} of {naps:?}");
     assert!(found.len() > 5 && looked > 1, "{} waits, {looked} with stacks", found.len());
 }
 

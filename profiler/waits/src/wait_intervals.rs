@@ -24,13 +24,15 @@ pub struct Singles {
     waits: Vec<Wait>,
     /// Waits that found no room.
     left_out: u64,
+    /// Times that a thread was asked to stop and did not in time: the waits it was in are missing.
+    not_stopped: u64,
     /// Threads whose waits the kernel does not report.
     without: u64,
 }
 
 impl Default for Singles {
     fn default() -> Singles {
-        Singles { left: WAITS, waits: Vec::new(), left_out: 0, without: 0 }
+        Singles { left: WAITS, waits: Vec::new(), left_out: 0, not_stopped: 0, without: 0 }
     }
 }
 
@@ -51,7 +53,10 @@ impl Singles {
     pub fn end(&mut self, mut single: Option<Single>, thread: u32) {
         self.take(single.as_mut(), thread);
         match single {
-            Some(single) => self.left_out += single.left_out,
+            Some(single) => {
+                self.left_out += single.left_out;
+                self.not_stopped += single.not_stopped;
+            }
             None => self.without += 1,
         }
     }
@@ -64,13 +69,19 @@ impl Singles {
 
     /// What is missing, for people.
     pub fn note(&self) -> Option<String> {
-        let Singles { without, left_out, .. } = self;
-        (*without > 0 || *left_out > 0).then(|| {
-            format!(
-                "lengths of single waits are missing: of {without} threads, because the kernel does not report them \
-                 (kernel.perf_event_paranoid, open files, locked memory), and of {left_out} waits that found no room"
-            )
-        })
+        let Singles { without, left_out, not_stopped, .. } = self;
+        let reasons = [
+            (
+                *without,
+                "threads, because the kernel does not report them (kernel.perf_event_paranoid, open files, locked \
+                 memory)",
+            ),
+            (*left_out, "waits that found no room"),
+            (*not_stopped, "times that a thread was asked to stop for its stack and did not in time"),
+        ];
+        let reasons: Vec<String> =
+            reasons.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("of {n} {what}")).collect();
+        (!reasons.is_empty()).then(|| format!("lengths of single waits are missing: {}", reasons.join(", ")))
     }
 }
 
@@ -80,6 +91,8 @@ pub struct Single {
     course: Course,
     /// Waits that found no room, at least.
     left_out: u64,
+    /// Times that the thread did not stop in time.
+    not_stopped: u64,
 }
 
 /// Where a thread is, as far as its waits go.
@@ -119,7 +132,7 @@ struct Back {
 impl Single {
     /// Begins to see the waits of a thread. `None`: the kernel does not allow it.
     pub fn of(tid: u32) -> Option<Single> {
-        Some(Single { event: Event::switches(tid).ok()?, course: Course::default(), left_out: 0 })
+        Some(Single { event: Event::switches(tid).ok()?, course: Course::default(), left_out: 0, not_stopped: 0 })
     }
 
     /// The thread was stopped since the last call of `take`.
@@ -131,7 +144,7 @@ impl Single {
     pub fn not_stopped(&mut self) {
         self.course.hidden_until = Some(u64::MAX);
         // The wait that it is in, if it is in one.
-        self.left_out += 1;
+        self.not_stopped += 1;
     }
 
     /// From this time on (CLOCK_MONOTONIC, ns), no earlier call of [`Single::not_stopped`] stops the thread any more.
@@ -355,7 +368,11 @@ mod tests {
             kept.push(singles.taken().len());
         }
         assert_eq!((kept, singles.left_out), (vec![3, 2, 0], 4));
-        assert!(singles.note().is_some_and(|note| note.contains("of 0 threads") && note.contains("of 4 waits")));
+        // With the true reason, and no other one.
+        let missing = "lengths of single waits are missing: ";
+        assert_eq!(singles.note(), Some(format!("{missing}of 4 waits that found no room")));
         assert_eq!(Singles::default().note(), None);
+        let late = Singles { not_stopped: 2, ..Singles::default() };
+        assert!(late.note().is_some_and(|note| note.contains("of 2 times that a thread was asked to stop")));
     }
 }
