@@ -1,5 +1,5 @@
-//! Where an object begins to run something on a part of another's stack, by what it exports: greenlet does so. What lies
-//! beyond such a base is not the greenlet's, and other greenlets overwrite it.
+//! Where an object begins to run something on a part of another's stack, by what it exports: greenlet does so. What
+//! lies beyond such a base is not the greenlet's, and other greenlets overwrite it.
 
 use crate::exports::Tables;
 use crate::memory::Reader;
