@@ -103,8 +103,10 @@ fn a_sampler_goes_in_and_out_again_and_leaves_nothing() {
         assert!(recording.notes.iter().all(|note| !note.contains("stays in process")), "{:?}", recording.notes);
         for sample in &samples {
             assert!(sample.complete(), "{}", sample.text());
-            let is_one = |chain: &&[&str]| known(sample, &CHAINS.concat()) == *chain;
-            assert!(CHAINS.iter().any(is_one) || known(sample, &["main"]) == ["main"], "{}", sample.text());
+            let found = known(sample, &CHAINS.concat());
+            // The later thread also says that it is done.
+            let is_one = CHAINS.iter().any(|chain| found == *chain) || found == ["in_later"];
+            assert!(is_one || known(sample, &["main"]) == ["main"], "{}", sample.text());
         }
         let of = |name: &str| samples.iter().filter(|s| !known(s, &[name]).is_empty()).map(|s| s.weight).sum::<u64>();
         assert!(of("spins") > 20 && of("spins_later") > 5, "round {round}: {} {}", of("spins"), of("spins_later"));
