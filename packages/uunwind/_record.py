@@ -122,7 +122,8 @@ class record:
             _section(library().uu_record_stop())
             return
         process, self._process = self._process, None
-        process.send_signal(signal.SIGINT)
+        # Not SIGINT: what a shell starts in the background ignores it, and so does what that starts.
+        process.send_signal(signal.SIGTERM)
         code = process.wait()
         self.summary = self._text()
         if code:
