@@ -32,7 +32,8 @@ const GREENLET: [&[u8]; 2] = [b"PyInit__greenlet", b"PyInit_greenlet"];
 
 /// What runs a greenlet: `greenlet::UserGreenlet::inner_bootstrap(_greenlet*, _object*)` of greenlet 3
 /// (`src/greenlet/TUserGreenlet.cpp`), and that of greenlet 2, which takes references of its own
-/// (`src/greenlet/greenlet_greenlet.hpp`). greenlet 1 does it in a function that whoever starts one passes through, too.
+/// (`src/greenlet/greenlet_greenlet.hpp`). greenlet 1 does it in a function that whoever starts one passes through,
+/// too.
 const RUNS_GREENLETS: [&[u8]; 2] = [
     b"_ZN8greenlet12UserGreenlet15inner_bootstrapEP9_greenletP7_object",
     b"_ZN8greenlet12UserGreenlet15inner_bootstrapERNS_4refs14_OwnedGreenletI9_greenlet\
