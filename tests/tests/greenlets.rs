@@ -7,8 +7,8 @@ use uunwind_core::stop_reason::StopReason;
 use uunwind_tests::samples::Sample;
 use uunwind_tests::{compile, interpreters, packages, paths, process, skips, uu};
 
-/// The versions of greenlet, and how a greenlet's stack ends there. Version 1 runs them in a function that whoever starts
-/// one passes through, too: whose stack it is is not known there.
+/// The versions of greenlet, and how a greenlet's stack ends there. Version 1 runs them in a function that whoever
+/// starts one passes through, too: whose stack it is is not known there.
 const VERSIONS: [(&str, StopReason); 3] = [
     ("greenlet==1.1.3", StopReason::StackInTransit),
     ("greenlet==2.0.2", StopReason::SwitchedStack),
