@@ -43,6 +43,7 @@ pub mod registered;
 pub mod rules;
 pub mod running;
 pub mod samples;
+pub mod scratch;
 pub mod standing;
 pub mod terminal;
 pub mod uu;

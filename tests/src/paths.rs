@@ -1,7 +1,7 @@
-//! Paths: the project, the built tree, and folders for what the tests write.
+//! Paths: the project, the built tree, and what tests write.
 
+pub use crate::scratch::folder as scratch;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The project's root folder.
 pub fn root() -> PathBuf {
@@ -33,14 +33,5 @@ pub fn tree() -> PathBuf {
 pub fn source(relative: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("targets").join(relative);
     assert!(path.is_file(), "no such test target: {}", path.display());
-    path
-}
-
-/// A fresh, empty folder for one test. It is kept, so that a failed test can be examined; `cargo clean` removes it.
-pub fn scratch(name: &str) -> PathBuf {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let unique = format!("{name}-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    let path = target().join("uu-tests").join(unique);
-    std::fs::create_dir_all(&path).unwrap_or_else(|e| panic!("cannot make {}: {e}", path.display()));
     path
 }
