@@ -4,7 +4,7 @@
 //! that the field's prefix names. Each comment gives PHP's name of the field; ASSUMPTIONS.md lists the source files.
 
 use core::mem::size_of;
-pub use uunwind_core::plugin::guest::Plain;
+pub use uunwind_core::plugin::guest::{Extent, Plain};
 
 /// Version of this layout.
 pub const FACTS_VERSION: u32 = 1;
@@ -17,24 +17,6 @@ const LARGEST: u32 = 4096;
 pub const GLOBALS_LIMIT: u32 = LARGEST;
 /// Limit of the native frame of the interpreter's loop, in bytes.
 const LARGEST_FRAME: u32 = 1 << 16;
-
-uunwind_core::plain! {
-    /// A range of file addresses.
-    #[derive(PartialEq, Eq, Debug, Default)]
-    pub struct Extent {
-        /// The first address.
-        pub start: u64,
-        /// The end, exclusive.
-        pub end: u64,
-    }
-}
-
-impl Extent {
-    /// Does it contain the address?
-    pub fn contains(&self, address: u64) -> bool {
-        self.start <= address && address < self.end
-    }
-}
 
 uunwind_core::plain! {
     /// Facts of one object.

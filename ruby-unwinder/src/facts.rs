@@ -5,7 +5,7 @@
 //! that the field's prefix names. Each comment gives CRuby's name of the field; ASSUMPTIONS.md lists the source files.
 
 use core::mem::size_of;
-pub use uunwind_core::plugin::guest::Plain;
+pub use uunwind_core::plugin::guest::{Extent, Plain};
 
 /// Version of this layout.
 pub const FACTS_VERSION: u32 = 3;
@@ -31,24 +31,6 @@ pub const LEAVING: usize = 6;
 pub const CALLERS: usize = 12;
 /// Limit of all offsets in structures, in bytes.
 const LARGEST: u32 = 1024;
-
-uunwind_core::plain! {
-    /// A range of file addresses.
-    #[derive(PartialEq, Eq, Debug, Default)]
-    pub struct Extent {
-        /// The first address.
-        pub start: u64,
-        /// The end, exclusive.
-        pub end: u64,
-    }
-}
-
-impl Extent {
-    /// Does it contain the address?
-    pub fn contains(&self, address: u64) -> bool {
-        self.start <= address && address < self.end
-    }
-}
 
 uunwind_core::plain! {
     /// Facts of one object.

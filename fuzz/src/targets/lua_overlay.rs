@@ -9,23 +9,16 @@
 //! Memory is two pages: a state with a C function, a chunk and a function that it called, and the native stack.
 //! Additional functions have their part of the state in a third page.
 
-use super::language::{self, Memory, Walked, BASE, INDEX};
+use super::language::{Memory, BASE};
+use super::overlay::{walk_damaged, Place, Thread, FRAME, TEXT};
 use crate::input::Input;
 use std::mem::size_of;
-use std::sync::Mutex;
 use uunwind_built_in::lua::detect::Version;
 use uunwind_built_in::lua::puc_layout;
 use uunwind_built_in::lua::signal::facts::Plain;
 use uunwind_built_in::lua::signal::puc::facts::{Extent, Facts, Location};
-use uunwind_core::cache::last_walk::LastWalk;
-use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
-use uunwind_core::memory::{Reader, Region};
-use uunwind_core::plugin::{Description, ABI, TEXT_LIMIT};
-use uunwind_core::regs::{Regs, RSP};
-use uunwind_core::rule::{Packed, Rule};
-use uunwind_core::span::Span;
-use uunwind_core::walk::{Claim, Claimed, Env, Look, Names, Replay};
+use uunwind_core::regs::RSP;
 
 const BYTES: usize = 2 * 4096;
 const DEEP_BYTES: usize = 3 * 4096;
@@ -62,124 +55,72 @@ impl Functions {
     }
 }
 
-/// Code of the interpreter, and the size of its frames in bytes.
-const TEXT: u64 = 0x40_0000;
-const FRAME: i32 = 160;
 /// DWARF numbers of the registers that hold L and ci.
 const L: u8 = 3;
 const CI: u8 = 12;
 
-/// The facts, aligned as in the memfd.
-#[repr(align(16))]
-struct Aligned([u8; size_of::<Facts>()]);
+static FACTS: Place<{ size_of::<Facts>() }> = Place::new();
 
-static FACTS: Mutex<Aligned> = Mutex::new(Aligned([0; size_of::<Facts>()]));
-
-struct Process {
-    claim: Claim,
-    frames: u8,
-    names: language::Names,
-}
-
-impl Env for Process {
-    fn rule(&mut self, _: &Cursor, _: &mut Reader<'_>) -> Packed {
-        match self.frames.checked_sub(1) {
-            Some(left) => {
-                self.frames = left;
-                Rule::simple(RSP, FRAME).pack()
-            }
-            None => Rule::end().pack(),
-        }
+/// A state with this chain: the base, a chunk, functions that each called the next one.
+fn state(facts: &Facts, functions: &Functions) -> Memory {
+    let &Functions { count, infos, stack, closures } = functions;
+    let mut memory = Memory::new(functions.bytes());
+    let bytes = if facts.info.bytes == 0 { 80 } else { u64::from(facts.info.bytes) };
+    let info = |n: u64| infos + n * bytes;
+    let state = |offset: u32| STATE + u64::from(offset);
+    memory.put(STATE + 8, &[8]);
+    memory.word(state(facts.state.stack), stack);
+    memory.word(state(facts.state.stack_last), stack + 16 * (count + 13));
+    memory.word(state(facts.state.ci), info(count - 1));
+    // One protected call, on the leaf's side of all frames.
+    memory.word(state(facts.state.error_jump), NATIVE - 64);
+    // `top`, in all versions.
+    memory.word(STATE + 16, stack + 16 * (count + 1));
+    if facts.minor == 1 {
+        memory.word(state(facts.state.base_ci), info(0));
+        memory.word(state(facts.state.saved_pc), CODE + 8);
+        memory.word(state(facts.state.base), stack + 16 * count);
     }
-
-    fn look(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
-        Look { claim: Claimed::By(self.claim), ..Look::at(self.rule(cursor, reader)) }
-    }
-
-    fn function(&mut self, _: &Claim, _: &Cursor, _: &mut Reader<'_>) -> Span {
-        Span::sized(TEXT, 0x1000)
-    }
-}
-
-impl Names for Process {
-    fn find_name(&mut self, _: u8, code: u64, fingerprint: u64) -> u32 {
-        language::find_name(&self.names, code, fingerprint)
-    }
-
-    fn describe(&mut self, _: u8, description: &Description, reader: &mut Reader<'_>) -> u32 {
-        for text in [&description.name, &description.file] {
-            reader.read(text.address, &mut vec![0; text.len.min(TEXT_LIMIT) as usize]);
-        }
-        language::add_name(&mut self.names, description.code, description.fingerprint)
-    }
-}
-
-impl Replay for Process {}
-
-struct World(Memory);
-
-impl World {
-    /// A state with this chain: the base, a chunk, functions that each called the next one.
-    fn new(facts: &Facts, functions: &Functions) -> World {
-        let &Functions { count, infos, stack, closures } = functions;
-        let mut world = World(Memory::new(functions.bytes()));
-        let bytes = if facts.info.bytes == 0 { 80 } else { u64::from(facts.info.bytes) };
-        let info = |n: u64| infos + n * bytes;
-        let state = |offset: u32| STATE + u64::from(offset);
-        world.0.put(STATE + 8, &[8]);
-        world.0.word(state(facts.state.stack), stack);
-        world.0.word(state(facts.state.stack_last), stack + 16 * (count + 13));
-        world.0.word(state(facts.state.ci), info(count - 1));
-        // One protected call, on the leaf's side of all frames.
-        world.0.word(state(facts.state.error_jump), NATIVE - 64);
-        // `top`, in all versions.
-        world.0.word(STATE + 16, stack + 16 * (count + 1));
+    for n in 0..count {
+        let field = |offset: u32| info(n) + u64::from(offset);
+        memory.word(field(facts.info.func), stack + 16 * n);
+        let status = if n == 0 { facts.info.kind_mask ^ facts.info.kind_lua } else { facts.info.kind_lua };
+        let mark = if n >= 2 { !facts.info.fresh & facts.info.fresh_mask } else { facts.info.fresh };
+        let mark = if facts.minor == 1 { 0 } else { mark };
+        memory.put(field(facts.info.status), &(status | mark).to_le_bytes()[..facts.info.status_bytes as usize]);
         if facts.minor == 1 {
-            world.0.word(state(facts.state.base_ci), info(0));
-            world.0.word(state(facts.state.saved_pc), CODE + 8);
-            world.0.word(state(facts.state.base), stack + 16 * count);
+            // `base`, its first field.
+            memory.word(info(n), stack + 16 * (n + 1));
         }
-        for n in 0..count {
-            let field = |offset: u32| info(n) + u64::from(offset);
-            world.0.word(field(facts.info.func), stack + 16 * n);
-            let status = if n == 0 { facts.info.kind_mask ^ facts.info.kind_lua } else { facts.info.kind_lua };
-            let mark = if n >= 2 { !facts.info.fresh & facts.info.fresh_mask } else { facts.info.fresh };
-            let mark = if facts.minor == 1 { 0 } else { mark };
-            world.0.put(field(facts.info.status), &(status | mark).to_le_bytes()[..facts.info.status_bytes as usize]);
-            if facts.minor == 1 {
-                // `base`, its first field.
-                world.0.word(info(n), stack + 16 * (n + 1));
-            }
-            if facts.info.bytes == 0 {
-                world.0.word(field(facts.info.previous), if n == 0 { 0 } else { info(n - 1) });
-            }
-            world.0.word(field(facts.info.saved_pc), CODE + 8);
-            // Every third function has the same closure.
-            let closure = closures + if count == 3 { 64 * n } else { 40 * (n % 3) };
-            world.0.word(stack + 16 * n, closure);
-            world.0.put(stack + 16 * n + 8, &[6]);
-            world.0.word(closure + u64::from(facts.proto.closure), PROTO);
+        if facts.info.bytes == 0 {
+            memory.word(field(facts.info.previous), if n == 0 { 0 } else { info(n - 1) });
         }
-        let proto = |offset: u32| PROTO + u64::from(offset);
-        for (offset, value) in [(facts.proto.code, CODE), (facts.proto.lines, LINES), (facts.proto.source, SOURCE)] {
-            world.0.word(proto(offset), value);
-        }
-        for offset in [facts.proto.code_len, facts.proto.lines_len, facts.proto.first_line] {
-            world.0.put(proto(offset), &8u32.to_le_bytes());
-        }
-        // The second instruction is a call.
-        let call = facts.roles.iter().position(|role| *role & 0x7f == 3).unwrap_or(0) as u8;
-        world.0.put(CODE + 4, &[call]);
-        world.0.put(SOURCE + 8, &[4, 0, 0, 3]);
-        world.0.put(SOURCE + 16, &[3]);
-        world.0.put(SOURCE + 24, b"@ab");
-        for frame in 1..16u64 {
-            // Every fourth frame is one of `lua_resume`.
-            let function = if frame % 4 == 3 { 0x1000 } else { 0 };
-            world.0.word(NATIVE + frame * FRAME as u64 - 8, TEXT + function + 0x100);
-        }
-        world
+        memory.word(field(facts.info.saved_pc), CODE + 8);
+        // Every third function has the same closure.
+        let closure = closures + if count == 3 { 64 * n } else { 40 * (n % 3) };
+        memory.word(stack + 16 * n, closure);
+        memory.put(stack + 16 * n + 8, &[6]);
+        memory.word(closure + u64::from(facts.proto.closure), PROTO);
     }
+    let proto = |offset: u32| PROTO + u64::from(offset);
+    for (offset, value) in [(facts.proto.code, CODE), (facts.proto.lines, LINES), (facts.proto.source, SOURCE)] {
+        memory.word(proto(offset), value);
+    }
+    for offset in [facts.proto.code_len, facts.proto.lines_len, facts.proto.first_line] {
+        memory.put(proto(offset), &8u32.to_le_bytes());
+    }
+    // The second instruction is a call.
+    let call = facts.roles.iter().position(|role| *role & 0x7f == 3).unwrap_or(0) as u8;
+    memory.put(CODE + 4, &[call]);
+    memory.put(SOURCE + 8, &[4, 0, 0, 3]);
+    memory.put(SOURCE + 16, &[3]);
+    memory.put(SOURCE + 24, b"@ab");
+    for frame in 1..16u64 {
+        // Every fourth frame is one of `lua_resume`.
+        let function = if frame % 4 == 3 { 0x1000 } else { 0 };
+        memory.word(NATIVE + frame * FRAME as u64 - 8, TEXT + function + 0x100);
+    }
+    memory
 }
 
 pub fn run(data: &[u8]) -> bool {
@@ -193,45 +134,15 @@ pub fn run(data: &[u8]) -> bool {
     facts.resume[0] = Extent { start: TEXT + 0x1000, end: TEXT + 0x2000 };
     (facts.execute_state[0], facts.resume_state[0]) = (Location::register(L), Location::register(L));
     facts.execute_info[0] = Location::register(CI);
-    let mut world = World::new(&facts, &functions);
-    // A panic of an earlier input leaves only bytes in it.
-    let mut place = FACTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    place.0.copy_from_slice(facts.as_bytes());
-    language::damage(&mut input, &mut world.0, &mut place.0);
-    // SAFETY: the entry of a plugin that is linked in, which returns a static table for this ABI.
-    let plugin = unsafe { uunwind_built_in::lua::signal::uu_plugin(ABI).as_ref() }.expect("a table for this ABI");
-    let (overlay, facts_len) = (plugin.overlay, place.0.len());
-    let claim = Claim { overlay, index: INDEX, facts: place.0.as_ptr(), facts_len, ..Claim::NOTHING };
-    let whole = World::new(&facts, &functions);
-    let mut names = Vec::new();
-    let emitted = emit(&world, claim, (kind, 0x100), &functions, &mut names, std::ptr::null_mut());
-    let walks = [(&whole, kind & !1, 0x200), (&world, kind, 0x100), (&whole, kind, 0x180)];
-    language::compared(walks, &mut names, |(memory, kind, pc), names, last| {
-        emit(memory, claim, (*kind, *pc), &functions, names, last)
-    });
-    // Both functions of the chain, doubtful or not.
-    frames(&emitted.1).filter(|frame| matches!(frame, Frame::Semantic { .. })).count() >= 2
-}
-
-/// One walk. Returns how it ended, the numbers of its frames and of the doubtful ones; and its words.
-fn emit(
-    world: &World,
-    claim: Claim,
-    (kind, pc): (u8, u64),
-    functions: &Functions,
-    names: &mut language::Names,
-    last_walk: *mut LastWalk,
-) -> Walked {
-    let regions = [Region { address: BASE, bytes: &world.0 .0 }];
-    let mut reader = Reader::recorded(&regions);
-    let mut process = Process { claim, frames: (kind >> 1 & 7) + 1, names: std::mem::take(names) };
     let mut registers = [0; 16];
     (registers[usize::from(RSP)], registers[usize::from(L)]) = (NATIVE, STATE);
     registers[usize::from(CI)] = functions.infos + (functions.count - 1) * 80;
-    let cursor = Cursor { regs: Regs::full(TEXT + pc, registers), exact: kind & 1 != 0 };
-    let walked = language::walk_once(cursor, &mut process, &mut reader, 0, last_walk, 512);
-    *names = process.names;
-    walked
+    let thread = Thread { frames: (kind >> 1 & 7) + 1, registers, thread_pointer: 0 };
+    let (entry, whole) = (uunwind_built_in::lua::signal::uu_plugin, state(&facts, &functions));
+    // SAFETY: the entry of a plugin that is linked in.
+    let (_, words) = unsafe { walk_damaged(entry, (&mut input, kind), (&FACTS, facts.as_bytes()), &whole, &thread) };
+    // Both functions of the chain, doubtful or not.
+    frames(&words).filter(|frame| matches!(frame, Frame::Semantic { .. })).count() >= 2
 }
 
 #[cfg(test)]

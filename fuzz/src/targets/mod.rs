@@ -21,6 +21,7 @@ mod lua_overlay;
 mod lua_state;
 mod luajit_step;
 mod naming;
+mod overlay;
 mod perf_records;
 mod php_overlay;
 mod plugin_calls;

@@ -9,23 +9,16 @@
 //! called it, and the method around the block, which is the activation's outermost. The innermost native frame is the
 //! interpreter's loop.
 
-use super::language::{self, Memory, Walked, BASE, INDEX};
+use super::language::{Memory, BASE};
+use super::overlay::{walk_damaged, Place, Thread, FRAME, TEXT};
 use crate::input::Input;
 use std::mem::size_of;
-use std::sync::Mutex;
 use uunwind_built_in::ruby::layout;
 use uunwind_built_in::ruby::signal::facts::{Extent, Facts, Plain, CONTEXT_AT};
 use uunwind_built_in::ruby::Version;
-use uunwind_core::cache::last_walk::LastWalk;
-use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
-use uunwind_core::memory::{Reader, Region};
-use uunwind_core::plugin::{Description, ABI, TEXT_LIMIT};
-use uunwind_core::regs::{Regs, RSP};
-use uunwind_core::rule::{Packed, Rule};
-use uunwind_core::span::Span;
+use uunwind_core::regs::RSP;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_core::walk::{Claim, Claimed, Env, Look, Names, Replay};
 
 const BYTES: usize = 3 * 4096;
 /// Addresses in memory. The thread pointer is `BASE`.
@@ -63,157 +56,105 @@ const fn id(serial: u64) -> u64 {
     serial << 4 | 1
 }
 
-/// Code of the interpreter, and the size of its frames in bytes.
-const TEXT: u64 = 0x40_0000;
 const EXEC: u64 = TEXT + 0x1000;
-const FRAME: i32 = 160;
 /// Where a tag lies in the native frame of `vm_exec`.
 const TAG: u64 = 16;
 /// DWARF number of the register that holds the loop's control frame.
 const ANCHOR: u8 = 15;
 
-/// The facts, aligned as in the memfd.
-#[repr(align(16))]
-struct Aligned([u8; size_of::<Facts>()]);
+static FACTS: Place<{ size_of::<Facts>() }> = Place::new();
 
-static FACTS: Mutex<Aligned> = Mutex::new(Aligned([0; size_of::<Facts>()]));
-
-struct Process {
-    claim: Claim,
-    frames: u8,
-    names: language::Names,
+/// An embedded string.
+fn string(memory: &mut Memory, address: u64, text: &[u8]) {
+    memory.words(address, &[5 | (text.len() as u64) << 14, 0]);
+    memory.put(address + 16, text);
 }
 
-impl Env for Process {
-    fn rule(&mut self, _: &Cursor, _: &mut Reader<'_>) -> Packed {
-        match self.frames.checked_sub(1) {
-            Some(left) => {
-                self.frames = left;
-                Rule::simple(RSP, FRAME).pack()
-            }
-            None => Rule::end().pack(),
-        }
+/// A runtime with this number of activations.
+fn runtime(facts: &Facts, activations: u64) -> Memory {
+    let mut memory = Memory::new(BYTES);
+    let size = u64::from(facts.frame_bytes);
+    let end = VM_STACK + 8 * VM_WORDS;
+    let first = end - size * (1 + 3 * activations);
+    memory.word(BASE + 0x10, CONTEXT);
+    memory.words(CONTEXT, &[VM_STACK, VM_WORDS, first, NATIVE + FRAME as u64 + TAG]);
+    objects(&mut memory, facts);
+    // Environments: of the C function, of the block, of the method around it, of the outermost frame.
+    let (c, block, method, dummy) = (VM_STACK + 16, VM_STACK + 40, VM_STACK + 64, VM_STACK + 88);
+    memory.words(c - 16, &[C_METHOD, 0, 0x5555_0083]);
+    memory.words(block - 16, &[0, method | 1, 0x2222_0001]);
+    memory.words(method - 16, &[METHOD, 0, 0x1111_0023]);
+    memory.words(dummy - 16, &[0, 0, 0x7999_00a3]);
+    let mut frame = |index: u64, pc: u64, iseq: u64, ep: u64| {
+        let at = first + index * size;
+        memory.word(at + u64::from(facts.frame_pc), pc);
+        memory.word(at + u64::from(facts.frame_iseq), iseq);
+        memory.word(at + u64::from(facts.frame_ep), ep);
+    };
+    for activation in 0..activations {
+        frame(3 * activation, 0, 0, c);
+        frame(3 * activation + 1, CODE + 16, ISEQ, block);
+        frame(3 * activation + 2, CODE + 32, ISEQ, method);
     }
-
-    fn look(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
-        Look { claim: Claimed::By(self.claim), ..Look::at(self.rule(cursor, reader)) }
+    frame(3 * activations, 0, 0, dummy);
+    // The outermost native frame has no caller.
+    for native in 1..=activations + 1 {
+        let sp = NATIVE + native * FRAME as u64;
+        // The return address into this frame, and its tag.
+        memory.word(sp - 8, EXEC + 0x100);
+        let next = if native < activations { sp + FRAME as u64 + TAG } else { 0 };
+        memory.word(sp + TAG + u64::from(facts.tag_previous), next);
     }
-
-    fn function(&mut self, _: &Claim, _: &Cursor, _: &mut Reader<'_>) -> Span {
-        Span::sized(TEXT, 0x2000)
-    }
+    memory
 }
 
-impl Names for Process {
-    fn find_name(&mut self, _: u8, code: u64, fingerprint: u64) -> u32 {
-        language::find_name(&self.names, code, fingerprint)
+fn objects(memory: &mut Memory, facts: &Facts) {
+    let iseq = 0x1a | 7 << 12;
+    memory.words(ISEQ, &[iseq, 0, BODY]);
+    let body = |offset: u32| BODY + u64::from(offset);
+    memory.put(body(facts.body_size), &8u32.to_le_bytes());
+    for (offset, value) in [
+        (facts.body_code, CODE),
+        (facts.body_path, PATH),
+        (facts.body_base_label, BASE_LABEL),
+        (facts.body_label, LABEL),
+        (facts.body_first_line, 7 << 1 | 1),
+        (facts.body_lines, LINES),
+        (facts.body_index, INDEX_TABLE),
+    ] {
+        memory.word(body(offset), value);
     }
-
-    fn describe(&mut self, _: u8, description: &Description, reader: &mut Reader<'_>) -> u32 {
-        for text in [&description.name, &description.file].into_iter().filter(|text| !text.is_own()) {
-            reader.read(text.address, &mut vec![0; text.len.min(TEXT_LIMIT) as usize]);
-        }
-        language::add_name(&mut self.names, description.code, description.fingerprint)
+    memory.put(body(facts.body_lines_len), &2u32.to_le_bytes());
+    for entry in 0..2 {
+        memory.put(LINES + entry * u64::from(facts.line_bytes), &(8 + entry as u32).to_le_bytes());
     }
-}
-
-impl Replay for Process {}
-
-struct World(Memory);
-
-impl World {
-    /// An embedded string.
-    fn string(&mut self, address: u64, text: &[u8]) {
-        self.0.words(address, &[5 | (text.len() as u64) << 14, 0]);
-        self.0.put(address + 16, text);
-    }
-
-    /// A runtime with this number of activations.
-    fn new(facts: &Facts, activations: u64) -> World {
-        let mut world = World(Memory::new(BYTES));
-        let size = u64::from(facts.frame_bytes);
-        let end = VM_STACK + 8 * VM_WORDS;
-        let first = end - size * (1 + 3 * activations);
-        world.0.word(BASE + 0x10, CONTEXT);
-        world.0.words(CONTEXT, &[VM_STACK, VM_WORDS, first, NATIVE + FRAME as u64 + TAG]);
-        world.objects(facts);
-        // Environments: of the C function, of the block, of the method around it, of the outermost frame.
-        let (c, block, method, dummy) = (VM_STACK + 16, VM_STACK + 40, VM_STACK + 64, VM_STACK + 88);
-        world.0.words(c - 16, &[C_METHOD, 0, 0x5555_0083]);
-        world.0.words(block - 16, &[0, method | 1, 0x2222_0001]);
-        world.0.words(method - 16, &[METHOD, 0, 0x1111_0023]);
-        world.0.words(dummy - 16, &[0, 0, 0x7999_00a3]);
-        let mut frame = |index: u64, pc: u64, iseq: u64, ep: u64| {
-            let at = first + index * size;
-            world.0.word(at + u64::from(facts.frame_pc), pc);
-            world.0.word(at + u64::from(facts.frame_iseq), iseq);
-            world.0.word(at + u64::from(facts.frame_ep), ep);
-        };
-        for activation in 0..activations {
-            frame(3 * activation, 0, 0, c);
-            frame(3 * activation + 1, CODE + 16, ISEQ, block);
-            frame(3 * activation + 2, CODE + 32, ISEQ, method);
-        }
-        frame(3 * activations, 0, 0, dummy);
-        // The outermost native frame has no caller.
-        for native in 1..=activations + 1 {
-            let sp = NATIVE + native * FRAME as u64;
-            // The return address into this frame, and its tag.
-            world.0.word(sp - 8, EXEC + 0x100);
-            let next = if native < activations { sp + FRAME as u64 + TAG } else { 0 };
-            world.0.word(sp + TAG + u64::from(facts.tag_previous), next);
-        }
-        world
-    }
-
-    fn objects(&mut self, facts: &Facts) {
-        let iseq = 0x1a | 7 << 12;
-        self.0.words(ISEQ, &[iseq, 0, BODY]);
-        let body = |offset: u32| BODY + u64::from(offset);
-        self.0.put(body(facts.body_size), &8u32.to_le_bytes());
-        for (offset, value) in [
-            (facts.body_code, CODE),
-            (facts.body_path, PATH),
-            (facts.body_base_label, BASE_LABEL),
-            (facts.body_label, LABEL),
-            (facts.body_first_line, 7 << 1 | 1),
-            (facts.body_lines, LINES),
-            (facts.body_index, INDEX_TABLE),
-        ] {
-            self.0.word(body(offset), value);
-        }
-        self.0.put(body(facts.body_lines_len), &2u32.to_le_bytes());
-        for entry in 0..2 {
-            self.0.put(LINES + entry * u64::from(facts.line_bytes), &(8 + entry as u32).to_le_bytes());
-        }
-        // The second entry begins at position 2.
-        let ranks = (0..9).fold(0, |ranks, at| ranks | (if at < 2 { 1 } else { 2 }) << (7 * at));
-        self.0.word(INDEX_TABLE, ranks);
-        self.string(LABEL, b"block in f");
-        self.string(BASE_LABEL, b"f");
-        self.string(PATH, b"/p.rb");
-        let entry = 0x1a | 6 << 12;
-        self.0.words(METHOD, &[entry, CLASS, DEFINITION, id(C_SERIAL), CLASS]);
-        self.0.words(C_METHOD, &[entry, CLASS, C_DEFINITION, id(C_SERIAL), CLASS]);
-        self.0.word(DEFINITION, 0);
-        self.0.word(C_DEFINITION, 1);
-        self.0.word(C_DEFINITION + u64::from(facts.definition_id), id(C_SERIAL));
-        self.0.word(CLASS, 2);
-        self.0.word(CLASS + u64::from(facts.class_extension), EXTENSION);
-        self.0.word(EXTENSION + u64::from(facts.extension_variables), TABLE);
-        self.0.words(TABLE + 0x20, &[0, 1, ENTRIES]);
-        self.0.words(ENTRIES, &[0, id(KEY_SERIAL), CLASS_PATH]);
-        self.string(CLASS_PATH, b"Kind");
-        self.0.put(SYMBOLS, &40u32.to_le_bytes());
-        self.0.word(SYMBOLS + u64::from(facts.symbols_ids), IDS);
-        // One element, in the object itself; and as many as a part has, elsewhere.
-        self.0.words(IDS, &[7 | 1 << 13 | 1 << 15, 0, PART]);
-        self.0.words(PART, &[7, 0, 1024, 1024, ID_WORDS]);
-        self.0.word(ID_WORDS + KEY_SERIAL * 16, KEY_TEXT);
-        self.0.word(ID_WORDS + C_SERIAL * 16, C_TEXT);
-        self.string(KEY_TEXT, b"__classpath__");
-        self.string(C_TEXT, b"each");
-    }
+    // The second entry begins at position 2.
+    let ranks = (0..9).fold(0, |ranks, at| ranks | (if at < 2 { 1 } else { 2 }) << (7 * at));
+    memory.word(INDEX_TABLE, ranks);
+    string(memory, LABEL, b"block in f");
+    string(memory, BASE_LABEL, b"f");
+    string(memory, PATH, b"/p.rb");
+    let entry = 0x1a | 6 << 12;
+    memory.words(METHOD, &[entry, CLASS, DEFINITION, id(C_SERIAL), CLASS]);
+    memory.words(C_METHOD, &[entry, CLASS, C_DEFINITION, id(C_SERIAL), CLASS]);
+    memory.word(DEFINITION, 0);
+    memory.word(C_DEFINITION, 1);
+    memory.word(C_DEFINITION + u64::from(facts.definition_id), id(C_SERIAL));
+    memory.word(CLASS, 2);
+    memory.word(CLASS + u64::from(facts.class_extension), EXTENSION);
+    memory.word(EXTENSION + u64::from(facts.extension_variables), TABLE);
+    memory.words(TABLE + 0x20, &[0, 1, ENTRIES]);
+    memory.words(ENTRIES, &[0, id(KEY_SERIAL), CLASS_PATH]);
+    string(memory, CLASS_PATH, b"Kind");
+    memory.put(SYMBOLS, &40u32.to_le_bytes());
+    memory.word(SYMBOLS + u64::from(facts.symbols_ids), IDS);
+    // One element, in the object itself; and as many as a part has, elsewhere.
+    memory.words(IDS, &[7 | 1 << 13 | 1 << 15, 0, PART]);
+    memory.words(PART, &[7, 0, 1024, 1024, ID_WORDS]);
+    memory.word(ID_WORDS + KEY_SERIAL * 16, KEY_TEXT);
+    memory.word(ID_WORDS + C_SERIAL * 16, C_TEXT);
+    string(memory, KEY_TEXT, b"__classpath__");
+    string(memory, C_TEXT, b"each");
 }
 
 pub fn run(data: &[u8]) -> bool {
@@ -227,49 +168,18 @@ pub fn run(data: &[u8]) -> bool {
     facts.leaving[0] = Extent { start: EXEC + 0x800, end: EXEC + 0x900 };
     (facts.core_entry, facts.exec_entry, facts.core_register) = (16, 16, ANCHOR.into());
     facts.core_frame = FRAME as u32;
-    let mut world = World::new(&facts, activations);
-    // A panic of an earlier input leaves only bytes in it.
-    let mut place = FACTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    place.0.copy_from_slice(facts.as_bytes());
-    language::damage(&mut input, &mut world.0, &mut place.0);
-    // SAFETY: the entry of a plugin that is linked in, which returns a static table for this ABI.
-    let plugin = unsafe { uunwind_built_in::ruby::signal::uu_plugin(ABI).as_ref() }.expect("a table for this ABI");
-    let (overlay, facts_len) = (plugin.overlay, place.0.len());
-    let claim = Claim { overlay, index: INDEX, facts: place.0.as_ptr(), facts_len, ..Claim::NOTHING };
-    let whole = World::new(&facts, activations);
-    let mut names = Vec::new();
-    let emitted = emit(&world, claim, (kind, 0x100), &facts, &mut names, std::ptr::null_mut());
-    let walks = [(&whole, kind & !1, 0x200), (&world, kind, 0x100), (&whole, kind, 0x180)];
-    language::compared(walks, &mut names, |(memory, kind, pc), names, last| {
-        emit(memory, claim, (*kind, *pc), &facts, names, last)
-    });
-    let ((stop, _, desync), words) = emitted;
+    let mut registers = [0; 16];
+    let size = u64::from(facts.frame_bytes);
+    let first = VM_STACK + 8 * VM_WORDS - size * (1 + 3 * activations);
+    (registers[usize::from(RSP)], registers[usize::from(ANCHOR)]) = (NATIVE, first + size);
+    let thread = Thread { frames: activations as u8 + 1, registers, thread_pointer: BASE };
+    let (entry, whole) = (uunwind_built_in::ruby::signal::uu_plugin, runtime(&facts, activations));
+    // SAFETY: the entry of a plugin that is linked in.
+    let ((stop, _, desync), words) =
+        unsafe { walk_damaged(entry, (&mut input, kind), (&FACTS, facts.as_bytes()), &whole, &thread) };
     // All functions of all activations, and no doubt.
     let shown = frames(&words).filter(|frame| matches!(frame, Frame::Semantic { .. })).count();
     stop == StopReason::Complete && desync == 0 && shown as u64 == 3 * activations
-}
-
-/// One walk. Returns how it ended, the numbers of its frames and of the doubtful ones; and its words.
-fn emit(
-    world: &World,
-    claim: Claim,
-    (kind, pc): (u8, u64),
-    facts: &Facts,
-    names: &mut language::Names,
-    last_walk: *mut LastWalk,
-) -> Walked {
-    let regions = [Region { address: BASE, bytes: &world.0 .0 }];
-    let mut reader = Reader::recorded(&regions);
-    let activations = (kind >> 1 & 7) + 1;
-    let mut process = Process { claim, frames: activations + 1, names: std::mem::take(names) };
-    let mut registers = [0; 16];
-    let size = u64::from(facts.frame_bytes);
-    let first = VM_STACK + 8 * VM_WORDS - size * (1 + 3 * u64::from(activations));
-    (registers[usize::from(RSP)], registers[usize::from(ANCHOR)]) = (NATIVE, first + size);
-    let cursor = Cursor { regs: Regs::full(TEXT + pc, registers), exact: kind & 1 != 0 };
-    let walked = language::walk_once(cursor, &mut process, &mut reader, BASE, last_walk, 512);
-    *names = process.names;
-    walked
 }
 
 #[cfg(test)]

@@ -4,24 +4,7 @@
 
 use crate::facts::{FactsHead, Family, FAMILY_PUC};
 use core::mem::size_of;
-
-uunwind_core::plain! {
-    /// File addresses `[start, end)`; both 0: unused.
-    #[derive(PartialEq, Eq, Debug, Default)]
-    pub struct Extent {
-        /// First file address.
-        pub start: u64,
-        /// File address after the last byte.
-        pub end: u64,
-    }
-}
-
-impl Extent {
-    /// Does a file address lie inside?
-    pub fn contains(&self, address: u64) -> bool {
-        self.start <= address && address < self.end
-    }
-}
+pub use uunwind_core::plugin::guest::Extent;
 
 uunwind_core::plain! {
     /// The place of a function's variable: a register or a stack slot.

@@ -1,10 +1,10 @@
 //! `execute_ex`, the interpreter's loop (<https://github.com/php/php-src/blob/PHP-8.2/Zend/zend_vm_execute.h>): where
 //! it keeps its frame and its opcode, and where their registers' former values are.
 
-use crate::machine::{self, dwarf, instructions};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use std::collections::BTreeSet;
 use uunwind_elf::{Elf, Function, Span};
+use uunwind_language::machine_code::{self, dwarf, instructions};
 use uunwind_php::facts::{Extent, RANGES};
 
 /// `ZEND_VM_KIND_HYBRID`: the loop keeps its frame and its opcode in registers of their own.
@@ -47,14 +47,14 @@ pub struct Entry {
 
 /// Is the loop built with registers of its own? `None`: the file does not say.
 pub fn is_hybrid(elf: &dyn Elf) -> Option<bool> {
-    let code = instructions(elf, machine::function(elf, elf.symbol("zend_vm_kind")?.address)?);
+    let code = instructions(elf, machine_code::function(elf, elf.symbol("zend_vm_kind")?.address)?);
     let load = code.iter().find(|i| i.mnemonic() == Mnemonic::Mov && i.op0_register() == Register::EAX)?;
     (load.op1_kind() == OpKind::Immediate32).then(|| load.immediate(1) == HYBRID)
 }
 
 /// Finds the loop. `None`: the code has an unexpected form.
 pub fn find(elf: &dyn Elf) -> Option<Loop> {
-    let exec = machine::function(elf, elf.symbol("execute_ex")?.address)?;
+    let exec = machine_code::function(elf, elf.symbol("execute_ex")?.address)?;
     let code = instructions(elf, exec);
     // All of it was decoded, or parts that lie elsewhere might be missed.
     if code.last()?.next_ip() != exec.end {

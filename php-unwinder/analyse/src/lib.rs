@@ -4,7 +4,6 @@
 //! - `version`: which PHP it is;
 //! - `layout`: the structures, per version;
 //! - `verify`: whether the file's own code has that layout;
-//! - `machine`: decoding of functions;
 //! - `execute`: the interpreter's loop;
 //! - `half`: what reports must know of PHP.
 #![forbid(unsafe_code)]
@@ -12,7 +11,6 @@
 mod execute;
 mod half;
 pub mod layout;
-mod machine;
 mod verify;
 mod version;
 

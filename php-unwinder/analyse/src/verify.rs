@@ -5,9 +5,9 @@
 //! (<https://github.com/php/php-src/blob/PHP-8.2/Zend/zend_execute_API.c>) follow the chain to the innermost frame of
 //! PHP code, and read its line, file and class.
 
-use crate::machine;
 use iced_x86::{Instruction, Register};
 use uunwind_elf::Elf;
+use uunwind_language::machine_code;
 use uunwind_php::facts::Facts;
 
 /// Limit of instructions from a function's start to the accesses.
@@ -29,8 +29,8 @@ pub fn differs(elf: &dyn Elf, layout: &Facts) -> Option<&'static str> {
         ("zend_get_executed_scope", &[(layout.function_scope, false)]),
     ];
     let differs = |(name, fields): &(&str, &[Field])| {
-        let code = elf.symbol(name).and_then(|symbol| machine::function(elf, symbol.address));
-        let code = code.map(|span| machine::instructions(elf, span)).unwrap_or_default();
+        let code = elf.symbol(name).and_then(|symbol| machine_code::function(elf, symbol.address));
+        let code = code.map(|span| machine_code::instructions(elf, span)).unwrap_or_default();
         let is_read = |field: &Field| code.iter().take(NEAR).any(|i| reads(i, layout.globals, *field));
         !chain.iter().chain(*fields).all(is_read)
     };

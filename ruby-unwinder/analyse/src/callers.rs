@@ -5,10 +5,10 @@
 //! one frame below the innermost one, and then the frame's address into the context. The functions that call C
 //! functions and C blocks keep their native frame meanwhile; the kind of control frame is a number in their code.
 
-use crate::machine::{self, instructions};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use std::collections::BTreeMap;
 use uunwind_elf::{Elf, Span};
+use uunwind_language::machine_code::{self, instructions};
 use uunwind_ruby::facts::{Extent, Facts, CALLERS};
 
 /// Limit of instructions from the computation of the new frame's address to its store.
@@ -83,7 +83,7 @@ fn pushes(code: &[Instruction], layout: &Facts) -> bool {
         let before = code.get(at.saturating_sub(NEAR)..at).unwrap_or_default();
         let links = stores(link, layout.ec_frame.into())
             && link.op1_kind() == OpKind::Register
-            && machine::dwarf(link.op1_register()).is_some()
+            && machine_code::dwarf(link.op1_register()).is_some()
             && !matches!(link.memory_base(), Register::RSP | Register::RIP | Register::None);
         let computes = |i: &Instruction| {
             i.mnemonic() == Mnemonic::Lea

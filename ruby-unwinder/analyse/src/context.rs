@@ -3,9 +3,9 @@
 //! (<https://github.com/ruby/ruby/blob/v3_1_2/vm_backtrace.c>). The models are described in "ELF Handling For
 //! Thread-Local Storage" (<https://www.akkadia.org/drepper/tls.pdf>).
 
-use crate::machine;
 use iced_x86::{Code, Instruction, Mnemonic, OpKind, Register};
 use uunwind_elf::Elf;
+use uunwind_language::machine_code;
 use uunwind_ruby::facts::{CONTEXT_AT, CONTEXT_BY_WORD, CONTEXT_IN_BLOCK, CONTEXT_IN_BLOCK_AT};
 
 /// Number of instructions that are searched.
@@ -25,7 +25,7 @@ pub struct Place {
 /// Finds the variable. `None`: the code has an unexpected form.
 pub fn find(elf: &dyn Elf) -> Option<Place> {
     let start = elf.symbol("rb_profile_frames")?.address;
-    place(&machine::instructions(elf, machine::function(elf, start)?))
+    place(&machine_code::instructions(elf, machine_code::function(elf, start)?))
 }
 
 fn place(code: &[Instruction]) -> Option<Place> {

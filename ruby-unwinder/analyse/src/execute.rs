@@ -3,9 +3,10 @@
 //! `vm_exec` is exported as `rb_vm_exec`, or, from 3.3 on, it is what `rb_iseq_eval_main` calls last. The loop has no
 //! symbol: of the functions that `vm_exec` calls it is the one with the most jumps through a register or a table.
 
-use crate::machine::{self, dwarf, instructions, is_field};
+use crate::operands::is_field;
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind};
 use uunwind_elf::{Elf, Span};
+use uunwind_language::machine_code::{self, dwarf, instructions};
 use uunwind_ruby::facts::{Extent, Facts, LEAVING};
 
 /// Least number of indirect jumps of the loop: one an instruction of the interpreter.
@@ -35,10 +36,12 @@ pub struct Loops {
 
 /// Finds both. `None`: the code has an unexpected form.
 pub fn find(elf: &dyn Elf, layout: &Facts) -> Option<Loops> {
-    let by_symbol = elf.symbol("rb_vm_exec").and_then(|symbol| machine::function(elf, symbol.address));
+    let by_symbol = elf.symbol("rb_vm_exec").and_then(|symbol| machine_code::function(elf, symbol.address));
     let candidates = match by_symbol {
         Some(exec) => vec![exec],
-        None => callees(elf, &instructions(elf, machine::function(elf, elf.symbol("rb_iseq_eval_main")?.address)?)),
+        None => {
+            callees(elf, &instructions(elf, machine_code::function(elf, elf.symbol("rb_iseq_eval_main")?.address)?))
+        }
     };
     let (exec, core) = candidates.into_iter().find_map(|exec| Some((exec, core(elf, exec)?)))?;
     let code = instructions(elf, exec);
@@ -61,7 +64,7 @@ fn callees(elf: &dyn Elf, code: &[Instruction]) -> Vec<Span> {
     targets.sort_unstable();
     targets.dedup();
     targets.truncate(CALLEES);
-    targets.iter().filter_map(|target| machine::function(elf, *target)).collect()
+    targets.iter().filter_map(|target| machine_code::function(elf, *target)).collect()
 }
 
 /// The interpreter's loop, if this is the function that calls it.

@@ -3,7 +3,7 @@
 //!
 //! - `version`: which Ruby it is;
 //! - `layout`: the structures, per version;
-//! - `machine`: decoding of functions;
+//! - `operands`: shapes of instructions' operands;
 //! - `context`: where the thread's execution context is, from the code that reads it;
 //! - `execute`: `vm_exec` and the interpreter's loop;
 //! - `callers`: functions that call C functions, or pass calls on;
@@ -16,7 +16,7 @@ mod context;
 mod execute;
 mod half;
 pub mod layout;
-mod machine;
+mod operands;
 mod symbols;
 mod version;
 

@@ -1,9 +1,9 @@
 //! The table of ids, `ruby_global_symbols` (<https://github.com/ruby/ruby/blob/v3_1_2/symbol.c>): the code of
 //! `rb_id2str`, or of what that jumps to or calls, compares a number with its first field and loads the field `ids`.
 
-use crate::machine;
 use iced_x86::{FlowControl, Mnemonic, OpKind, Register};
 use uunwind_elf::Elf;
+use uunwind_language::machine_code;
 use uunwind_ruby::facts::Facts;
 
 /// Limit of functions that are followed, and of instructions between the two accesses.
@@ -16,8 +16,8 @@ pub fn find(elf: &dyn Elf, facts: &Facts) -> Option<u64> {
     let mut at = 0;
     while let Some(start) = waiting.get(at).copied() {
         at += 1;
-        let Some(range) = machine::function(elf, start) else { continue };
-        let code = machine::instructions(elf, range);
+        let Some(range) = machine_code::function(elf, start) else { continue };
+        let code = machine_code::instructions(elf, range);
         for (index, compare) in code.iter().enumerate() {
             let is_rip = |i: &iced_x86::Instruction, bytes: usize| {
                 i.memory_base() == Register::RIP && i.memory_size().size() == bytes

@@ -6,6 +6,8 @@
 //! (`setup/loader`). No crate but a plugin's own knows a language by its name.
 #![forbid(unsafe_code)]
 
+pub mod machine_code;
+
 use uunwind_elf::{Image, MACHINE, MACHINE_NAME};
 
 /// x86-64, as ELF files call it.

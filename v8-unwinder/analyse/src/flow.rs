@@ -4,6 +4,7 @@
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use std::collections::{BTreeMap, HashMap};
+use uunwind_language::machine_code::dwarf;
 use uunwind_v8::facts::State;
 
 /// Instructions after rbp became the caller's, in which the stack pointer is set.
@@ -241,27 +242,4 @@ fn is_immediate(instruction: &Instruction) -> bool {
 
 fn writes(instruction: &Instruction) -> bool {
     !matches!(instruction.mnemonic(), Mnemonic::Cmp | Mnemonic::Test)
-}
-
-/// DWARF number of a 64-bit general register.
-pub fn dwarf(register: Register) -> Option<u8> {
-    let order = [
-        Register::RAX,
-        Register::RDX,
-        Register::RCX,
-        Register::RBX,
-        Register::RSI,
-        Register::RDI,
-        Register::RBP,
-        Register::RSP,
-        Register::R8,
-        Register::R9,
-        Register::R10,
-        Register::R11,
-        Register::R12,
-        Register::R13,
-        Register::R14,
-        Register::R15,
-    ];
-    order.iter().position(|r| *r == register).map(|number| number as u8)
 }

@@ -4,16 +4,19 @@
 //! Guest          the current frame and the host's functions, in overlays, steps and rules
 //! Object         an ELF file and the host's functions, in analyse halves
 //! Plain, plain!  facts and scratch memory as structures
+//! Extent         a range of file addresses in facts
 //! visit!, rule_of!, line_of!, analyse!  a table's functions, made from safe ones
 //! export_plugin! the one function that a plugin exports
 //! ```
 //! A plugin that is written with these needs no `unsafe`, except to borrow the walk's reader ([`Guest::near`]).
 //! `examples/plugin-rust` shows them all but `rule_of!`.
 
+mod extent;
 mod object;
 mod plain;
 mod table;
 
+pub use extent::Extent;
 pub use object::{analyse, Object, Unserved};
 pub use plain::Plain;
 pub use table::{line, rule, visit};

@@ -3,10 +3,10 @@
 //! <https://github.com/lua/lua/blob/v5.4.0/lvm.c>, and the instructions' fields in
 //! <https://github.com/lua/lua/blob/v5.4.0/lopcodes.h>.
 
-use super::machine::{dwarf, instructions};
 use crate::detect::Version;
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use uunwind_elf::{Elf, Function, Span};
+use uunwind_language::machine_code::{dwarf, each_instruction};
 use uunwind_lua::puc::facts::{Extent, Facts, Location};
 
 /// Least size of the loop in bytes.
@@ -62,7 +62,7 @@ fn score(elf: &dyn Elf, range: Span, version: Version) -> u32 {
     let mask = if version.minor <= 3 { 0x3f } else { 0x7f };
     let mut counts = [0u32; 3];
     let (mut masks, mut tables) = (0, 0);
-    instructions(elf, range, &mut |i| {
+    each_instruction(elf, range, &mut |i| {
         match i.mnemonic() {
             Mnemonic::Shr | Mnemonic::Sar if is_immediate(i) => {
                 if let Some(at) = shifts.iter().position(|shift| *shift == i.immediate(1)) {
@@ -89,7 +89,7 @@ fn is_immediate(i: &Instruction) -> bool {
 /// mark. 0: not found.
 pub fn marked(elf: &dyn Elf, main: &Function, status: u32) -> u32 {
     let (mut end, mut left) = (0, FIRST);
-    instructions(elf, main.span, &mut |i| {
+    each_instruction(elf, main.span, &mut |i| {
         left -= 1;
         let there = i.op0_kind() == OpKind::Memory
             && i.memory_base() != Register::RSP
@@ -110,13 +110,13 @@ pub fn to_loop(elf: &dyn Elf, main: &Function) -> u32 {
     /// Least number of opcodes that end in a jump to the loop's head.
     const MANY: usize = 8;
     let (start, mut straight, mut left) = (main.span.start, main.span.start, FIRST);
-    instructions(elf, main.span, &mut |i| {
+    each_instruction(elf, main.span, &mut |i| {
         left -= 1;
         straight = i.ip();
         i.flow_control() == FlowControl::Next && left > 0
     });
     let mut targets = Vec::new();
-    instructions(elf, main.span, &mut |i| {
+    each_instruction(elf, main.span, &mut |i| {
         if matches!(i.flow_control(), FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch) {
             targets.push(i.near_branch_target());
         }
@@ -133,7 +133,7 @@ pub fn marking(elf: &dyn Elf, parts: &[Span], facts: &Facts) -> Extent {
     let mut found = Extent::default();
     for part in parts {
         let mut loaded = (Register::None, 0);
-        instructions(elf, *part, &mut |i| {
+        each_instruction(elf, *part, &mut |i| {
             let at = |offset: u32| i.memory_index() == Register::None && i.memory_displacement64() == u64::from(offset);
             if i.mnemonic() == Mnemonic::Mov && i.op1_kind() == OpKind::Memory && at(facts.state.ci) {
                 loaded = (i.op0_register(), i.next_ip());
@@ -159,7 +159,7 @@ fn follow(elf: &dyn Elf, functions: &[Function], main: &Function, look: &mut dyn
     while let Some(part) = parts.get(at).copied() {
         at += 1;
         let mut targets = Vec::new();
-        instructions(elf, part, &mut |i| {
+        each_instruction(elf, part, &mut |i| {
             if matches!(i.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch) {
                 targets.push(i.near_branch_target());
             }

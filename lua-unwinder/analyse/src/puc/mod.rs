@@ -2,20 +2,19 @@
 //! structures' layout follows from the version.
 //!
 //! - [`layout`], [`opcodes`]: the structures and the instruction set, per version;
-//! - [`machine`]: decoding of a function;
 //! - [`execute`]: finds `luaV_execute` among all functions of the file;
 //! - [`places`]: the places that hold a function's arguments;
 //! - [`references`]: the functions that refer to a string.
 
 mod execute;
 pub mod layout;
-mod machine;
 mod opcodes;
 mod places;
 mod references;
 
 use crate::detect::Version;
 use uunwind_elf::{Elf, Function, Span};
+use uunwind_language::machine_code::is_callee_saved;
 use uunwind_lua::facts::Plain;
 use uunwind_lua::puc::facts::{Extent, Facts, Location, Places};
 
@@ -41,7 +40,7 @@ pub fn analyse(elf: &dyn Elf, version: Version) -> Result<Option<Vec<u8>>, Strin
     facts.execute_state = places.state;
     if facts.minor >= 2 {
         // A register that is not callee-saved holds it only between two calls.
-        let stays = found.info.as_register().is_some_and(machine::is_callee_saved);
+        let stays = found.info.as_register().is_some_and(is_callee_saved);
         facts.execute_info = if stays { first(found.info, places.info) } else { places.info };
     }
     facts.execute_pc = if facts.pc_is_local() { found.pc } else { Location::NONE };

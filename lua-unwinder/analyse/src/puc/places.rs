@@ -1,11 +1,11 @@
 //! The places that hold a function's first argument, `L`, and its CallInfo: both values are followed through its first
 //! instructions.
 
-use super::machine::{dwarf, instructions, is_callee_saved};
 use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register,
 };
 use uunwind_elf::{Elf, Function, Span};
+use uunwind_language::machine_code::{dwarf, each_instruction, is_callee_saved};
 use uunwind_lua::puc::facts::{Facts, Location, Places};
 
 /// Limit of instructions that are followed.
@@ -88,7 +88,7 @@ pub fn of(elf: &dyn Elf, function: &Function, facts: &Facts) -> Found {
     let mut factory = InstructionInfoFactory::new();
     let mut left = FIRST;
     let mut in_prologue = true;
-    instructions(elf, function.span, &mut |i| {
+    each_instruction(elf, function.span, &mut |i| {
         left -= 1;
         let grown = growth(i);
         depth += grown;
@@ -167,7 +167,7 @@ pub fn of(elf: &dyn Elf, function: &Function, facts: &Facts) -> Found {
 /// bytes in its body.
 pub fn copies(elf: &dyn Elf, range: Span, register: u8, frame: u32) -> Vec<Location> {
     let mut found = Vec::new();
-    instructions(elf, range, &mut |i| {
+    each_instruction(elf, range, &mut |i| {
         if i.mnemonic() != Mnemonic::Mov || dwarf(i.op1_register()) != Some(register) {
             return true;
         }

@@ -1,4 +1,4 @@
-//! Decoding of a function's machine code.
+//! Decoding of functions' x86-64 machine code, for what only an interpreter's code shows: where its loop keeps what.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Register};
 use uunwind_elf::{Elf, Span};
@@ -6,9 +6,9 @@ use uunwind_elf::{Elf, Span};
 /// Limit of bytes of a function that are decoded.
 const LIMIT: u64 = 256 << 10;
 
-/// Calls `look` with each instruction of a range, in order, until it returns false. Ends at bytes that are no
-/// instruction.
-pub fn instructions(elf: &dyn Elf, range: Span, look: &mut dyn FnMut(&Instruction) -> bool) {
+/// Calls `look` with each instruction of a range of file addresses, in order, until it returns false. Ends at bytes that
+/// are no instruction, and after 256 KiB.
+pub fn each_instruction(elf: &dyn Elf, range: Span, look: &mut dyn FnMut(&Instruction) -> bool) {
     let mut bytes = vec![0; range.end.saturating_sub(range.start).min(LIMIT) as usize];
     if !elf.read(range.start, &mut bytes) {
         return;
@@ -21,6 +21,23 @@ pub fn instructions(elf: &dyn Elf, range: Span, look: &mut dyn FnMut(&Instructio
             return;
         }
     }
+}
+
+/// The instructions of a range, up to bytes that are none.
+pub fn instructions(elf: &dyn Elf, range: Span) -> Vec<Instruction> {
+    let mut all = Vec::new();
+    each_instruction(elf, range, &mut |instruction| {
+        all.push(*instruction);
+        true
+    });
+    all
+}
+
+/// The range of the function that begins at a file address, by the file's unwind information.
+pub fn function(elf: &dyn Elf, start: u64) -> Option<Span> {
+    let functions = elf.functions();
+    let at = functions.partition_point(|function| function.span.start < start);
+    functions.get(at).map(|function| function.span).filter(|span| span.start == start)
 }
 
 /// DWARF number of a 64-bit general register.
