@@ -3,6 +3,7 @@
 //! complete. The oracle is the program itself: it knows which calls were executed.
 #![cfg(target_arch = "x86_64")]
 
+use object::{Object, ObjectSymbol};
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
@@ -117,6 +118,30 @@ fn samples_replays_and_copies_have_all_callers_or_say_so() {
             );
         }
     }
+}
+
+/// The offset of a function in the program's code, and of the next one.
+fn place_of((_, program): &(PathBuf, PathBuf), names: [&str; 2]) -> std::ops::Range<u64> {
+    let bytes = std::fs::read(program).expect("the program");
+    let file = object::File::parse(&*bytes).expect("an ELF file");
+    let address = |name| {
+        file.symbol_by_name(name).expect("a symbol").address()
+            - file.symbol_by_name("code").expect("the first one").address()
+    };
+    address(names[0])..address(names[1])
+}
+
+/// What a recorder learns of new code comes after the code has run: until then, copies lack return addresses in it.
+#[test]
+fn copies_from_before_new_code_was_known_are_in_doubt() {
+    let program = program("fresh");
+    let leaf = place_of(&program, ["leaf_reached", "leaf_jumped"]);
+    let samples = sampled(&program, &["--unwind", "offline"], "fresh", "register");
+    let in_leaf: Vec<_> =
+        samples.iter().filter(|(sample, _)| leaf.contains(&(sample.addresses()[0] & 0xfff))).collect();
+    assert!(in_leaf.len() >= 20, "{} of {}", in_leaf.len(), samples.len());
+    let wrong = in_leaf.iter().find(|(sample, inner)| sample.complete() && *inner < REGISTER.len());
+    assert!(wrong.is_none(), "{}", wrong.expect("a stack").0.text());
 }
 
 #[test]

@@ -62,6 +62,11 @@ pub trait Surroundings {
     fn is_copy(&self) -> bool {
         false
     }
+
+    /// The copy may lack return addresses, too.
+    fn may_lack_calls(&self) -> bool {
+        false
+    }
 }
 
 /// What the words say of a step by the frame pointer.
@@ -81,7 +86,10 @@ pub enum Passed {
 #[cold]
 #[inline(never)]
 pub fn look(cursor: &Cursor, fp: Option<u64>, places: &mut dyn Surroundings, reader: &mut Reader<'_>) -> Passed {
-    cpu::look(cursor, fp, places, reader)
+    match cpu::look(cursor, fp, places, reader) {
+        Passed::Nothing if fp.is_some() && places.may_lack_calls() => Passed::Doubt,
+        passed => passed,
+    }
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]

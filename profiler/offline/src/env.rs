@@ -23,14 +23,17 @@ pub struct Space<'s> {
     files: &'s Files<'s>,
     process: u32,
     time: u64,
+    /// It was not known where all code was when the copy was made.
+    lacks_calls: bool,
     /// Why the last word of a stack that was wanted is not known.
     missed: Cell<Option<StopReason>>,
 }
 
 impl<'s> Space<'s> {
     /// The memory of a process at this time, as far as the copy and its objects' files have it.
-    pub fn new(copy: &'s Copy, files: &'s Files<'s>, process: u32, time: u64) -> Space<'s> {
-        Space { copy, files, process, time, missed: Cell::new(None) }
+    /// `lacks_calls`: return addresses in code that was new then may have been left out.
+    pub fn new(copy: &'s Copy, files: &'s Files<'s>, (process, time): (u32, u64), lacks_calls: bool) -> Space<'s> {
+        Space { copy, files, process, time, lacks_calls, missed: Cell::new(None) }
     }
 
     /// A reader over it.
@@ -109,6 +112,10 @@ impl Surroundings for InCopy<'_> {
 
     fn is_copy(&self) -> bool {
         true
+    }
+
+    fn may_lack_calls(&self) -> bool {
+        self.0.lacks_calls
     }
 }
 

@@ -29,7 +29,7 @@ use uunwind_core::stop_reason::StopReason;
 use uunwind_core::walk::{walk as walk_stack, Setting, DEEP_WORDS};
 use uunwind_core_files::search::Search;
 use uunwind_recorder::stacks::Stacks;
-use uunwind_recording::{Node, Object, Of, Recording, Sample, StackCopy};
+use uunwind_recording::{CompleteTimes, Node, Object, Of, Recording, Sample, StackCopy};
 use uunwind_symbolize::hex;
 use uunwind_tables_build::Cache;
 
@@ -71,7 +71,8 @@ pub fn walk(recording: &mut Recording, search: &Search, own: &uunwind_symbolize:
     }
     let objects = std::mem::take(&mut recording.objects);
     let files = Files::new(&objects, search, own, cache);
-    let mut walks = Walks { files: &files, room: vec![0; DEEP_WORDS] };
+    let complete = CompleteTimes::new(&recording.complete_maps);
+    let mut walks = Walks { files: &files, complete, room: vec![0; DEEP_WORDS] };
     let mut stacks = Stacks::default();
     let base = recording.nodes.len() as u32;
     let times: HashMap<(u32, u64), u32> = match copies.iter().any(|copy| matches!(copy.of, Of::Beside(..))) {
@@ -161,13 +162,15 @@ fn addresses(frames: impl Iterator<Item = Frame>) -> Vec<u64> {
 /// The walks of copies.
 struct Walks<'f> {
     files: &'f Files<'f>,
+    complete: CompleteTimes,
     room: Vec<u64>,
 }
 
 impl Walks<'_> {
     /// The frame words of one copy, and why the walk ended.
     fn walk(&mut self, copy: &Copy, process: u32, time: u64) -> (Vec<u64>, StopReason) {
-        let space = Space::new(copy, self.files, process, time);
+        let lacks_calls = !self.complete.has(process, time);
+        let space = Space::new(copy, self.files, (process, time), lacks_calls);
         let Some(regs) = registers::of(&copy.head) else { return (Vec::new(), StopReason::UnsupportedRule) };
         let cursor = Cursor { regs, exact: true };
         let mut env = Offline { space: &space };

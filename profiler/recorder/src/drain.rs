@@ -185,10 +185,11 @@ impl Drain {
         if let Some(maps) = self.code_maps.as_mut().filter(|maps| maps.is_due()) {
             for (block, used) in self.uses.iter().enumerate() {
                 if let Some(Use::Process(p)) = used {
-                    maps.look(&self.session, block, p.pid);
+                    maps.look(&self.session, block, p.pid, p.index);
                 }
             }
             maps.end();
+            self.writer.complete_maps(&maps.take_complete());
         }
         self.objects.poll(&mut self.facts);
         // Code that was made since the last look has run for less than a tick.

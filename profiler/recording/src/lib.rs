@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod allocations;
+mod complete_maps;
 mod copies;
 pub mod error;
 mod growing;
@@ -36,6 +37,7 @@ pub mod wire;
 mod write;
 
 pub use allocations::{Allocation, Amount, Free, Held, Memory};
+pub use complete_maps::{CompleteMap, CompleteTimes};
 pub use copies::{Of, StackCopy};
 pub use error::ReadError;
 pub use growing::Growing;

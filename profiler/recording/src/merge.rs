@@ -69,6 +69,9 @@ impl Recording {
         for mapping in &mut other.second_mappings {
             (mapping.process, mapping.time) = (mapping.process.saturating_add(processes), at(mapping.time));
         }
+        for map in &mut other.complete_maps {
+            (map.process, map.from, map.until) = (map.process.saturating_add(processes), at(map.from), at(map.until));
+        }
         for place in &mut other.jit.places {
             (place.process, place.time) = (place.process.saturating_add(processes), at(place.time));
             place.code = place.code.map(|code| code.saturating_add(codes));
@@ -110,6 +113,7 @@ impl Recording {
         self.lines.append(&mut other.lines);
         self.places.append(&mut other.places);
         self.second_mappings.append(&mut other.second_mappings);
+        self.complete_maps.append(&mut other.complete_maps);
         self.jit.codes.append(&mut other.jit.codes);
         self.jit.places.append(&mut other.jit.places);
         self.warnings.append(&mut other.warnings);

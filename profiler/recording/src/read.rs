@@ -4,6 +4,7 @@
 //! with a warning, since later sections refer to earlier ones by index.
 
 use crate::allocations::{Allocation, Free};
+use crate::complete_maps::CompleteMap;
 use crate::copies::{Of, StackCopy};
 use crate::error::ReadError;
 use crate::jit::JitNames;
@@ -87,6 +88,8 @@ pub struct Recording {
     pub jit: JitNames,
     /// Where processes have objects' code at other addresses than their loaders', in the order in which it was found.
     pub second_mappings: Vec<SecondMapping>,
+    /// When it was known where all executable memory of a process is, for copies of its stacks.
+    pub complete_maps: Vec<CompleteMap>,
     /// What is known of plugins' languages: at most one for each plugin.
     pub languages: Vec<Language>,
     /// Lines of positions in code objects that have line tables.
@@ -370,6 +373,13 @@ impl Recording {
                     let mapping = SecondMapping::decode(r)?;
                     self.check(mapping.process as usize, self.processes.len(), r, "process index")?;
                     self.second_mappings.push(mapping);
+                }
+            }
+            Kind::CompleteMaps => {
+                for _ in 0..r.count(CompleteMap::BYTES, "number of complete maps")? {
+                    let map = CompleteMap::decode(r)?;
+                    self.check(map.process as usize, self.processes.len(), r, "process index")?;
+                    self.complete_maps.push(map);
                 }
             }
             Kind::Allocations => self.read_allocations(r)?,

@@ -68,6 +68,8 @@ uunwind_core::numbered! {
         Labels = 25;
         /// Any number of `LockWait`s, of the samples of waits in the order in which both were written.
         LockWaits = 26;
+        /// Any number of `CompleteMap`s.
+        CompleteMaps = 27;
     }
 }
 

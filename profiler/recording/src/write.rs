@@ -1,6 +1,7 @@
 //! Appends sections to a recording.
 
 use crate::allocations::Free;
+use crate::complete_maps::CompleteMap;
 use crate::copies::StackCopy;
 use crate::jit::JitNames;
 use crate::languages::{encode_language, encode_lines, CodeLine};
@@ -288,6 +289,17 @@ impl<W: Write> Writer<W> {
         self.section(Kind::SecondMappings, |out| {
             out.put_u32(mappings.len() as u32);
             mappings.iter().for_each(|mapping| mapping.encode(out));
+        });
+    }
+
+    /// Complete maps of processes already written, if there are any.
+    pub fn complete_maps(&mut self, maps: &[CompleteMap]) {
+        if maps.is_empty() {
+            return;
+        }
+        self.section(Kind::CompleteMaps, |out| {
+            out.put_u32(maps.len() as u32);
+            maps.iter().for_each(|map| map.encode(out));
         });
     }
 

@@ -2,7 +2,7 @@
  * outer one. `step PLACE CASE` runs a case under single steps, walks at each instruction, and compares with the calls
  * and returns that were executed; prints how many stacks were whole, doubtful, cut, and wrong. `spin PLACE CASE
  * ROUNDS` runs it for a time. PLACE: `text`, where they lie in the program; `jit`, copied to memory of the program's own;
- * `window`, the same, registered as code with frame pointers. */
+ * `window`, the same, registered as code with frame pointers; `fresh`, copied to new memory every few milliseconds. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -163,16 +163,19 @@ __attribute__((noinline, optimize("no-omit-frame-pointer"))) static void enter(c
         __asm__ volatile("pushf\n andl $~0x100, (%%rsp)\n popf" ::: "memory", "cc");
 }
 
+/* Copies the code to new memory. */
+static void copy_code(void) {
+    void *copy = mmap(NULL, size, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    base = (uintptr_t)memcpy(copy, code, size);
+}
+
 int main(int count, char **arguments) {
     if (count < 4)
         return 2;
     size = code_end - code;
     base = (uintptr_t)code;
-    if (strcmp(arguments[2], "text")) {
-        void *copy = mmap(NULL, size, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        memcpy(copy, code, size);
-        base = (uintptr_t)copy;
-    }
+    if (strcmp(arguments[2], "text"))
+        copy_code();
     if (!strcmp(arguments[2], "window")) {
         const struct uu_window window = {.size = sizeof window, .kind = UU_WINDOW_FRAME_POINTER, .text = (void *)base,
                                          .text_len = size};
@@ -185,8 +188,12 @@ int main(int count, char **arguments) {
         if (!strcmp(arguments[1], "spin")) {
             puts("ready");
             fflush(stdout);
-            for (long n = atol(arguments[4]); n > 0; n--)
+            int is_fresh = !strcmp(arguments[2], "fresh");
+            for (long n = atol(arguments[4]); n > 0; n--) {
+                if (is_fresh && n % 50 == 0)
+                    copy_code();
                 enter(cases[i].code, 100000, 0);
+            }
             return 0;
         }
         uu_handle_faults();

@@ -115,6 +115,10 @@ impl Drain {
                 self.writer.note(&note);
             }
             self.jit.finish(p.index);
+            if let Some(maps) = &mut self.code_maps {
+                maps.ended(block);
+                self.writer.complete_maps(&maps.take_complete());
+            }
             if let Some(status) = p.wait_status() {
                 self.ended.add(p.pid, &p.exe, status);
             }
