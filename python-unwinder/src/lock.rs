@@ -66,8 +66,9 @@ const COND: u64 = 48;
 /// Size of `pthread_mutex_t`, which ends `_gil_runtime_state`.
 const MUTEX: u64 = 40;
 /// Number of frames of the runtime in a row of which one may be `take_gil`'s: itself and, without optimization, what it
-/// calls.
-const RUN: usize = 4;
+/// calls. A debug build's reads the clock six calls deep (3.14: `PyCOND_TIMEDWAIT`, `_PyThread_cond_after`,
+/// `PyTime_MonotonicRaw`, `py_get_monotonic_clock`, `pytime_fromtimespec`, `pytime_add`).
+const RUN: usize = 7;
 /// Number of words of the stack that are searched for an address inside the GIL. A thread in `take_gil`, or in what
 /// that calls, has one there or in a register.
 const STACK_WORDS: u64 = 96;

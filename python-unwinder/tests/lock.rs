@@ -191,9 +191,15 @@ fn where_the_code_that_waits_is_known_a_thread_waits_or_does_not() {
             ("in a part of it", vec![in_part, RUNTIME_CODE], false, LOCK_WAITING),
             ("in the C library, for it", vec![ELSEWHERE, ELSEWHERE + 8, waits, RUNTIME_CODE], true, LOCK_WAITING),
             ("in what it calls", vec![ELSEWHERE, RUNTIME_CODE, RUNTIME_CODE + 8, waits], true, LOCK_WAITING),
+            (
+                "in the C library, for the clock of a debug build",
+                [vec![ELSEWHERE], vec![RUNTIME_CODE; 6], vec![waits]].concat(),
+                true,
+                LOCK_WAITING,
+            ),
             ("after it", vec![after, RUNTIME_CODE], false, LOCK_NONE),
             ("in other code of the runtime", vec![RUNTIME_CODE; 16], false, LOCK_NONE),
-            ("the same, on a stack that ends early", vec![RUNTIME_CODE; 4], true, LOCK_NONE),
+            ("the same, on a stack that ends early", vec![RUNTIME_CODE; 7], true, LOCK_NONE),
             ("in code that the runtime calls", vec![ELSEWHERE, RUNTIME_CODE, ELSEWHERE], false, LOCK_NONE),
             (
                 "in code that was called by what it calls",

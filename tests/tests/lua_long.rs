@@ -149,7 +149,8 @@ fn under_timer(label: &str, ready: &Ready, part: &str, state: &str) -> Result<()
         "{label} {part} {state}: {} samples, {} with Lua frames, {doubtful} in doubt",
         found.samples, found.with_lua
     );
-    if let (true, Some(first)) = (doubtful * 100 >= found.samples, found.doubtful.first()) {
+    // Where a callback is being entered or left, nobody can say: 1.3 % of the instructions of the part that makes most.
+    if let (true, Some(first)) = (doubtful * 50 >= found.samples, found.doubtful.first()) {
         return Err(format!("{doubtful} of {} stacks in doubt, such as\n{}", found.samples, first.text()));
     }
     if found.with_lua < 1000 || found.with_lua * 100 < found.samples * 95 {
