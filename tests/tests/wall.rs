@@ -182,8 +182,8 @@ fn a_running_program_is_recorded_with_its_waits() {
     }
 }
 
-/// A thread that runs for long after a stop, to wait in its call again, is not stopped again. It may be once more after
-/// it has waited, when it runs to end its call; then the kernel may put it to sleep for a moment.
+/// A thread that runs for long after a stop, to wait in its call again, is not stopped again: it would begin the call
+/// anew each time. It may be once more after it has waited, when it runs to end its call.
 #[test]
 fn a_call_that_takes_long_to_begin_is_not_stopped_again_for_that() {
     let scratch = paths::scratch("wall-many-polled");
@@ -196,7 +196,9 @@ fn a_call_that_takes_long_to_begin_is_not_stopped_again_for_that() {
     let recording = attached(&scratch, running.pid(), &["-d", "2", "-r", "999"]);
     running.say("end");
     let most: u64 = running.line().parse().expect("a number");
-    assert!(most <= 5, "went to sleep {most} times in one call");
+    // Twice for a stop and a second one, and the kernel's work for the stops; a call that is stopped again and again
+    // would last until the recording ends.
+    assert!(most <= 10, "one call has taken the time of {most}");
     let (_, stops) = stops(&recording.outcome.stderr);
     assert!(stops > 0, "never stopped: {}", recording.outcome.stderr);
 }
