@@ -6,8 +6,8 @@ use uunwind_elf::{Elf, Span};
 /// Limit of bytes of a function that are decoded.
 const LIMIT: u64 = 256 << 10;
 
-/// Calls `look` with each instruction of a range of file addresses, in order, until it returns false. Ends at bytes that
-/// are no instruction, and after 256 KiB.
+/// Calls `look` with each instruction of a range of file addresses, in order, until it returns false. Ends at bytes
+/// that are no instruction, and after 256 KiB.
 pub fn each_instruction(elf: &dyn Elf, range: Span, look: &mut dyn FnMut(&Instruction) -> bool) {
     let mut bytes = vec![0; range.end.saturating_sub(range.start).min(LIMIT) as usize];
     if !elf.read(range.start, &mut bytes) {
