@@ -4,6 +4,7 @@ use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use uunwind_core::stop_reason::StopReason;
 use uunwind_recording::Recording;
 use uunwind_tests::attached::{known, used_by_threads, Attached};
 use uunwind_tests::dumps::{functions, threads};
@@ -20,18 +21,20 @@ fn program(name: &str) -> (PathBuf, PathBuf) {
     (scratch, program)
 }
 
-/// The samples of the thread that runs in the second mapping: all of it has names and its file.
+/// The samples of the thread that runs in the second mapping: all of it has names and its file. Returns how many of
+/// them are in doubt.
 #[track_caller]
-fn expect_named(samples: &[Sample], program: &Path, least: usize) {
+fn expect_named(samples: &[Sample], program: &Path, least: usize) -> usize {
     let of: Vec<&Sample> = samples.iter().filter(|sample| sample.native_names().contains(&"in_thread")).collect();
     let inner: Vec<&&Sample> = of.iter().filter(|sample| known(sample, &CHAIN) == CHAIN).collect();
     // Before it is there, the thread maps it.
     assert!(inner.len() >= least && inner.len() + 2 >= of.len(), "{} of {}: {}", inner.len(), of.len(), of[0].text());
-    for sample in inner {
+    for sample in &inner {
         let Some(Frame::Native { symbol, object, .. }) = sample.frames.first() else { panic!("{}", sample.text()) };
         assert_eq!((&**symbol, Path::new(object)), ("inner", program), "{}", sample.text());
-        assert!(sample.complete(), "{}", sample.text());
+        assert!(sample.complete() || sample.stop == StopReason::Doubtful.number(), "{}", sample.text());
     }
+    inner.iter().filter(|sample| !sample.complete()).count()
 }
 
 #[test]
@@ -40,7 +43,11 @@ fn it_has_names_in_a_recording_however_it_is_unwound() {
         let (scratch, program) = program(&format!("second-mapping-{way}"));
         let words: [&OsStr; 2] = [program.as_os_str(), "burn".as_ref()];
         let recording = uu::record(&scratch, &["-r", "499", "--unwind", way], |_| {}, &words).expect_code(0);
-        expect_named(&recording.samples(), &program, 20);
+        let samples = recording.samples();
+        let doubtful = expect_named(&samples, &program, 20);
+        // Of the first and last milliseconds, nobody knows whether copies have all return addresses of new code.
+        let allowed = if way == "offline" { samples.len() / 10 } else { 0 };
+        assert!(doubtful <= allowed, "{way}: {doubtful} of {}", samples.len());
         for format in ["folded", "json", "pb"] {
             assert!(recording.report(format).contains("inner"), "{format}");
         }
@@ -70,7 +77,7 @@ fn it_has_names_in_a_running_program() {
     attached.signal(libc::SIGINT);
     let (recording, samples, _) = attached.end();
     assert_eq!(recording.second_mappings.len(), 1, "{:x?}", recording.second_mappings);
-    expect_named(&samples, &program, 10);
+    assert_eq!(expect_named(&samples, &program, 10), 0);
     assert_eq!(running.end(), Some(0));
 }
 
