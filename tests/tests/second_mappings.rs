@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_recording::Recording;
+use uunwind_recording::{CompleteTimes, Recording};
 use uunwind_tests::attached::{known, used_by_threads, Attached};
 use uunwind_tests::dumps::{functions, threads};
 use uunwind_tests::running::{wait_for, Running};
@@ -21,10 +21,10 @@ fn program(name: &str) -> (PathBuf, PathBuf) {
     (scratch, program)
 }
 
-/// The samples of the thread that runs in the second mapping: all of it has names and its file. Returns how many of
-/// them are in doubt.
+/// The samples of the thread that runs in the second mapping: all of it has names and its file, and those of times that
+/// are known are complete, the others in doubt.
 #[track_caller]
-fn expect_named(samples: &[Sample], program: &Path, least: usize) -> usize {
+fn expect_named(samples: &[Sample], program: &Path, least: usize, is_known: &dyn Fn(u64) -> bool) {
     let of: Vec<&Sample> = samples.iter().filter(|sample| sample.native_names().contains(&"in_thread")).collect();
     let inner: Vec<&&Sample> = of.iter().filter(|sample| known(sample, &CHAIN) == CHAIN).collect();
     // Before it is there, the thread maps it.
@@ -33,8 +33,9 @@ fn expect_named(samples: &[Sample], program: &Path, least: usize) -> usize {
         let Some(Frame::Native { symbol, object, .. }) = sample.frames.first() else { panic!("{}", sample.text()) };
         assert_eq!((&**symbol, Path::new(object)), ("inner", program), "{}", sample.text());
         assert!(sample.complete() || sample.stop == StopReason::Doubtful.number(), "{}", sample.text());
+        assert_eq!(sample.complete(), is_known(sample.time), "{}", sample.text());
     }
-    inner.iter().filter(|sample| !sample.complete()).count()
+    assert!(inner.iter().any(|sample| sample.complete()), "none is complete");
 }
 
 #[test]
@@ -43,11 +44,9 @@ fn it_has_names_in_a_recording_however_it_is_unwound() {
         let (scratch, program) = program(&format!("second-mapping-{way}"));
         let words: [&OsStr; 2] = [program.as_os_str(), "burn".as_ref()];
         let recording = uu::record(&scratch, &["-r", "499", "--unwind", way], |_| {}, &words).expect_code(0);
-        let samples = recording.samples();
-        let doubtful = expect_named(&samples, &program, 20);
         // Of the first and last milliseconds, nobody knows whether copies have all return addresses of new code.
-        let allowed = if way == "offline" { samples.len() / 10 } else { 0 };
-        assert!(doubtful <= allowed, "{way}: {doubtful} of {}", samples.len());
+        let known = CompleteTimes::new(&Recording::read(&recording.file).expect("a recording").complete_maps);
+        expect_named(&recording.samples(), &program, 20, &|time| way == "live" || known.has(0, time));
         for format in ["folded", "json", "pb"] {
             assert!(recording.report(format).contains("inner"), "{format}");
         }
@@ -77,7 +76,7 @@ fn it_has_names_in_a_running_program() {
     attached.signal(libc::SIGINT);
     let (recording, samples, _) = attached.end();
     assert_eq!(recording.second_mappings.len(), 1, "{:x?}", recording.second_mappings);
-    assert_eq!(expect_named(&samples, &program, 10), 0);
+    expect_named(&samples, &program, 10, &|_| true);
     assert_eq!(running.end(), Some(0));
 }
 
