@@ -38,7 +38,7 @@ struct Published {
     /// Its sizes when its map was read.
     sizes: String,
     when: Instant,
-    /// In order; fewer than there are if these are too many.
+    /// All of them, in order; the first [`RANGES`] are published.
     ranges: Vec<(u64, u64)>,
     /// When copies had this list, or how far the recording has that they did.
     since: u64,
