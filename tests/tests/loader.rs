@@ -259,7 +259,10 @@ fn modules_that_libc_loads_and_unloads_by_itself_are_named() {
         for frame in &sample.frames {
             let Frame::Native { object, .. } = frame else { continue };
             let Some(module) = object.split("/gconv/").nth(1) else { continue };
+            // libc closes a module later, while others are let go: its destructors run below another's iconv_close.
+            let closes = sample.native_names().contains(&"_dl_close");
             match (on_stack(sample), module) {
+                (Some(1 | 2), "KOI8-R.so" | "CP1255.so") if closes => {}
                 (Some(1), "KOI8-R.so") => seen[0] += sample.weight,
                 (Some(2), "CP1255.so") => seen[1] += sample.weight,
                 (Some(_), "UTF-32.so") => {}
