@@ -2,7 +2,7 @@
 //! suites that `ci/interpreters` has fetched. Versions that are asked for and missing are named as skipped, once by
 //! each file of tests: no test passes silently for want of an interpreter.
 
-use crate::skips;
+use crate::{builds, skips};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,18 +39,39 @@ impl Interpreter {
     }
 }
 
-/// All interpreters of a supported version, one for each real file.
+/// The interpreters of supported versions that are tried: one build of each, or all ([`builds::every`]).
 pub fn supported() -> Vec<Interpreter> {
-    let found: Vec<_> = all().into_iter().filter(|i| served().contains(&i.version.0)).collect();
-    name_missing(&found, *served().start());
-    found
+    tried(every_build(), *served().start())
 }
 
-/// The supported interpreters that run every test program: release builds, one for each real file.
+/// All interpreters of a supported version, one for each real file.
+pub fn every_build() -> Vec<Interpreter> {
+    all().into_iter().filter(|i| served().contains(&i.version.0)).collect()
+}
+
+/// The supported interpreters that run every test program and are tried: release builds.
 pub fn modern() -> Vec<Interpreter> {
-    let is_modern = |i: &Interpreter| served().contains(&i.version.0) && i.version.0 >= MODERN && i.flags.is_empty();
-    let found: Vec<_> = all().into_iter().filter(is_modern).collect();
-    name_missing(&found, MODERN);
+    let mut found = every_build();
+    found.retain(|i| i.version.0 >= MODERN && i.flags.is_empty());
+    tried(found, MODERN)
+}
+
+/// Of each minor version the build that most people have: a release, and Debian's rather than pyenv's. The others are
+/// named as skipped, unless all are tried.
+fn tried(mut found: Vec<Interpreter>, first: u32) -> Vec<Interpreter> {
+    name_missing(&found, first);
+    found.sort_by_key(|i| (i.version.0, !i.flags.is_empty(), i.label.ends_with("-pyenv")));
+    if builds::every() {
+        return found;
+    }
+    let mut seen = BTreeSet::new();
+    found.retain(|interpreter| {
+        let first = seen.insert(interpreter.version.0);
+        if !first {
+            skips::skipped(&format!("Python {}", interpreter.label), builds::LEFT_OUT);
+        }
+        first
+    });
     found
 }
 

@@ -6,6 +6,7 @@
 
 pub mod attached;
 pub mod browser;
+pub mod builds;
 pub mod call_graph;
 pub mod cfi_oracle;
 pub mod chance;

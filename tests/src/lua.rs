@@ -2,7 +2,7 @@
 //! `targets/lua/cap.c` writes it down.
 
 use crate::samples::{beside, Frame, Sample};
-use crate::{compile, lua_steps, paths};
+use crate::{builds, compile, lua_steps, paths, skips};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,6 +46,31 @@ pub fn all() -> Vec<Lua> {
         }
         add(minor, Kind::Stripped, None);
     }
+    found
+}
+
+/// Those of these kinds that are tried: of each version one, or all ([`builds::every`]). Every kind is that of a version.
+pub fn tried(kinds: &[Kind]) -> Vec<Lua> {
+    let mut found = all();
+    found.retain(|lua| kinds.contains(&lua.kind));
+    if builds::every() {
+        return found;
+    }
+    let mine = |minor| -> Vec<Kind> { found.iter().filter(|l| l.minor == minor).map(|l| l.kind).collect() };
+    let chosen: Vec<(u32, Kind)> = SUPPORTED
+        .filter_map(|minor| {
+            let kinds = mine(minor);
+            let count = u32::try_from(kinds.len()).ok().filter(|count| *count > 0)?;
+            kinds.get((minor % count) as usize).map(|kind| (minor, *kind))
+        })
+        .collect();
+    found.retain(|lua| {
+        let is_chosen = chosen.contains(&(lua.minor, lua.kind));
+        if !is_chosen {
+            skips::skipped(&format!("Lua {}", lua.label()), builds::LEFT_OUT);
+        }
+        is_chosen
+    });
     found
 }
 

@@ -13,18 +13,17 @@ use uunwind_tests::{evidence, paths, process, skips, uu};
 fn main() {
     luajit::build_if_asked();
     let arguments = Arguments::from_args();
-    let found: Vec<Arc<Lua>> = lua::all().into_iter().map(Arc::new).collect();
+    // Debian's library has the same loop as its interpreter.
+    let found: Vec<Arc<Lua>> = lua::tried(&[Kind::Interpreter, Kind::Stripped]).into_iter().map(Arc::new).collect();
     let jits: Vec<LuaJit> = luajit::all();
-    let plain: Vec<u32> = found.iter().filter(|lua| lua.kind == Kind::Interpreter).map(|lua| lua.minor).collect();
-    for minor in lua::SUPPORTED.filter(|minor| *minor < 5 && !plain.contains(minor)) {
+    for minor in lua::missing(&lua::all()).into_iter().filter(|minor| *minor < 5) {
         skips::skipped(&format!("every instruction of lua5.{minor}"), "this machine has no such interpreter");
     }
     if jits.iter().all(|jit| jit.kind == luajit::Kind::Stripped) {
         skips::skipped("every instruction of Debian's LuaJIT", "this machine has no luajit");
     }
     let mut trials = Vec::new();
-    // Debian's library has the same loop as its interpreter.
-    for lua in found.iter().filter(|lua| lua.kind != Kind::Library) {
+    for lua in &found {
         let mine = Arc::clone(lua);
         let run = move || lines(&mine.label(), mine.ready());
         trials.push(evidence::trial(format!("{}::lines", lua.label()), run));
@@ -35,9 +34,10 @@ fn main() {
         trials.push(evidence::trial(lua.label(), move || every_instruction_of_puc(&mine)));
     }
     // LuaJIT has no hooks where functions of its own call and return. The expected stacks are those of Lua 5.4.
-    let model = found.iter().find(|lua| lua.minor == 4 && lua.kind == Kind::Stripped).expect("it is always built");
+    let model = lua::all().into_iter().find(|lua| lua.minor == 4 && lua.kind == Kind::Stripped);
+    let model = Arc::new(model.expect("it is always built"));
     for jit in jits.into_iter().filter(|jit| jit.kind != luajit::Kind::Library) {
-        let (model, jit) = (Arc::clone(model), Arc::new(jit));
+        let (model, jit) = (Arc::clone(&model), Arc::new(jit));
         let mine = Arc::clone(&jit);
         let run = move || lines(&mine.label(), mine.ready());
         trials.push(evidence::trial(format!("{}::lines", jit.label()), run));

@@ -30,8 +30,8 @@ const EXPLICIT: &[&str] = &["--explicit", "-r", "1"];
 
 fn main() {
     let arguments = Arguments::from_args();
-    let found = lua::all();
-    for minor in lua::missing(&found).iter().filter(|minor| **minor < 5) {
+    let found = lua::tried(&[Kind::Interpreter, Kind::Library, Kind::Stripped]);
+    for minor in lua::missing(&lua::all()).iter().filter(|minor| **minor < 5) {
         skips::skipped(&format!("Lua stacks of lua5.{minor}"), "this machine has no such interpreter");
     }
     let mut trials = Vec::new();
