@@ -62,7 +62,7 @@ pub struct Options {
     /// Charge native code to the function of a language that called it, and leave its frames out
     #[arg(long)]
     charge: bool,
-    /// Show samples of a thread, process, label, module, function, state or time only (below); may be repeated
+    /// Show samples of a thread, process, label, module, function, state, time or stop reason only (below); may be repeated
     #[arg(long, value_name = "CONDITION")]
     filter: Vec<OsString>,
     /// Show stacks only that have a function or file that matches
@@ -86,7 +86,8 @@ Formats:
 {}
 Conditions of --filter: function=REGEX, module=REGEX (a frame in an object with such a path), thread=NAME or id,
 process=COMMAND or pid, label=KEY or label=KEY:REGEX (set by the program, uu_label_set() of uu.h), state=running or
-state=waiting (with --mode wall), time=FROM-TO in seconds since the recording began. All must hold.
+state=waiting (with --mode wall), time=FROM-TO in seconds since the recording began, stop=NUMBER (why the walk ended,
+docs/stop-reasons.md) or stop=failed. All must hold.
 
 Exit code: 0, or 125 if the recording cannot be read or the result cannot be written. A truncated recording is reported
 as far as it goes, with a warning.",

@@ -171,8 +171,8 @@ impl System {
         };
         let means = match (self.paranoid, may) {
             (Some(_), true) => String::new(),
-            (Some(_), false) => "`uu record --kernel` needs these rights, or `uu kernel-events --user USER` by root;\n\
-                                 without them, timers sample"
+            (Some(_), false) => "`uu record --kernel` needs these rights, or root keeps `uu kernel-events` running for\n\
+                                 you; without them, timers sample"
                 .to_owned(),
             (None, _) => "`uu record --kernel` is not possible".to_owned(),
         };

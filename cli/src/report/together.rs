@@ -31,7 +31,8 @@ pub(super) fn check(options: &Options, flags: u32, format: Format, conditions: &
     }
     let name = format.offer().name;
     // Of these, what is recorded is written as it is.
-    let is_plain = matches!(format, Format::Recording | Format::Samples);
+    let is_recording = format == Format::Recording;
+    let is_plain = is_recording || format == Format::Samples;
     let formats = [
         (
             options.memory.is_some() && WITH_ALL_MEMORY.contains(&format),
@@ -41,16 +42,16 @@ pub(super) fn check(options: &Options, flags: u32, format: Format, conditions: &
         (options.lines && !MERGED.contains(&format), "--lines", "has lines in any case, or no place for them"),
         (options.verbose && format != Format::Summary, "-v (--verbose)", "is not the summary"),
         (is_plain && options.by.is_some(), "--by", "has every sample by itself, with its process and thread"),
-        (is_plain && !options.filter.is_empty(), "--filter", "has every sample"),
-        (is_plain && !options.focus.is_empty(), "--focus", "has every sample"),
-        (is_plain && !options.ignore.is_empty(), "--ignore", "has every sample"),
+        (is_recording && !options.filter.is_empty(), "--filter", "has every sample"),
+        (is_recording && !options.focus.is_empty(), "--focus", "has every sample"),
+        (is_recording && !options.ignore.is_empty(), "--ignore", "has every sample"),
         (is_plain && options.idle, "-i (--idle)", "has every sample in any case"),
         (is_plain && options.charge, "--charge", "has every frame"),
         (is_plain && options.native_frames != "hide", "--native-frames", "has every frame in any case"),
-        (format == Format::Recording && options.gil, "-g (--gil)", "has every sample"),
-        (format == Format::Recording && options.columns, "--columns", "is the recording as it is"),
-        (format == Format::Recording && options.awaiting, "--async", "is the recording as it is"),
-        (format == Format::Recording && !options.debug_dir.is_empty(), "--debug-dir", "is the recording as it is"),
+        (is_recording && options.gil, "-g (--gil)", "has every sample"),
+        (is_recording && options.columns, "--columns", "is the recording as it is"),
+        (is_recording && options.awaiting, "--async", "is the recording as it is"),
+        (is_recording && !options.debug_dir.is_empty(), "--debug-dir", "is the recording as it is"),
     ];
     match formats.iter().find(|(is_given, ..)| *is_given) {
         Some((_, option, why)) => Err(Failure::new(format!(

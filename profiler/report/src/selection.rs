@@ -1,11 +1,12 @@
-//! Parts of a profile: samples that were chosen by function, file, object, process, thread or time.
+//! Parts of a profile: samples that were chosen by function, file, object, process, thread, time or stop reason.
 
 use crate::formats::{line_of, threads};
 use crate::stacks::{Entry, Idle, Profile, Stack};
 use crate::unmatched;
 use regex_lite::Regex;
 use std::collections::HashMap;
-use uunwind_recording::{Held, Process, Recording};
+use uunwind_core::stop_reason::StopReason;
+use uunwind_recording::{Held, Process, Recording, Sample};
 
 /// A condition for a sample.
 #[derive(Clone, Debug)]
@@ -26,15 +27,17 @@ pub enum Condition {
     Label(String, Option<Regex>),
     /// It was taken in this time: ns since the recording began.
     Time(u64, u64),
+    /// Its walk ended for this reason; `None`: for any that leaves the stack cut.
+    Stop(Option<StopReason>),
 }
 
 impl Condition {
     /// A condition as people write it: `function=`, `module=`, `thread=` or `process=` and a regular expression,
-    /// `label=KEY` or `label=KEY:` and one for the value, `state=running` or `state=waiting`, or `time=FROM-TO` in
-    /// seconds, of which either may be left out.
+    /// `label=KEY` or `label=KEY:` and one for the value, `state=running` or `state=waiting`, `time=FROM-TO` in
+    /// seconds, of which either may be left out, or `stop=` and a stop reason's number or `failed`.
     pub fn parse(text: &str) -> Result<Condition, String> {
         let kinds = "function=, module=, thread=, process= and a regular expression, label=KEY or label=KEY:REGEX, \
-                     state=running, state=waiting, or time=FROM-TO in seconds";
+                     state=running, state=waiting, time=FROM-TO in seconds, or stop=NUMBER or stop=failed";
         let (kind, value) = text.split_once('=').ok_or_else(|| format!("it takes {kinds}"))?;
         if value.is_empty() && ["function", "module", "thread", "process", "label"].contains(&kind) {
             // The empty expression matches everything, and is mostly a variable without a value.
@@ -57,11 +60,33 @@ impl Condition {
             "time" => {
                 time(value).ok_or_else(|| format!("{value:?} is no time: write FROM-TO in seconds, such as 1.5-3"))
             }
+            "stop" if value == "failed" => Ok(Condition::Stop(None)),
+            "stop" => match value.parse().ok().and_then(StopReason::from_number) {
+                Some(reason) => Ok(Condition::Stop(Some(reason))),
+                None => Err(format!("{value:?} is no stop reason: it is failed, or a number of docs/stop-reasons.md")),
+            },
             _ => Err(format!("there is no {kind:?}; it takes {kinds}")),
         }
     }
 
-    /// Whether a stack meets it; that of a time is one for its samples.
+    /// Whether a sample meets it, of a stack that does.
+    fn of_sample(&self, recording: &Recording, entry: &Entry) -> bool {
+        match self {
+            Condition::Time(from, to) => {
+                (*from..*to).contains(&entry.time.saturating_sub(recording.settings.start_monotonic))
+            }
+            Condition::Stop(wanted) => {
+                let sample = recording.samples.get(entry.sample as usize);
+                sample.is_some_and(|sample| match wanted {
+                    Some(reason) => sample.reason() == Some(*reason),
+                    None => is_cut(sample),
+                })
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether a stack meets it; those of a time and of a stop reason are for its samples.
     pub(crate) fn of_stack(&self, recording: &Recording, profile: &Profile, stack: &Stack) -> bool {
         let lines = || stack.lines.iter().filter_map(|line| profile.lines.get(*line as usize));
         let named = |pattern: &Regex| lines().any(|l| pattern.is_match(&l.function) || pattern.is_match(&l.file));
@@ -96,9 +121,14 @@ impl Condition {
                 })
             }
             Condition::Waits(waits) => profile.waits(stack) == *waits,
-            Condition::Time(..) => true,
+            Condition::Time(..) | Condition::Stop(_) => true,
         }
     }
+}
+
+/// Whether a walk ended before any end that a stack has.
+fn is_cut(sample: &Sample) -> bool {
+    sample.reason().is_none_or(|reason| !reason.is_complete() && !reason.is_plausible())
 }
 
 /// A regular expression that people wrote.
@@ -123,12 +153,7 @@ pub fn select(recording: &Recording, profile: Profile, conditions: &[Condition])
     }
     let meets = |stack: &Stack| conditions.iter().all(|condition| condition.of_stack(recording, &profile, stack));
     let kept: Vec<bool> = profile.stacks.iter().map(meets).collect();
-    let is_wanted = |entry: &Entry| {
-        let time = entry.time.saturating_sub(recording.settings.start_monotonic);
-        let holds =
-            |condition: &Condition| !matches!(condition, Condition::Time(from, to) if time < *from || time >= *to);
-        conditions.iter().all(holds)
-    };
+    let is_wanted = |entry: &Entry| conditions.iter().all(|condition| condition.of_sample(recording, entry));
     let is_kept = |entry: &Entry| kept.get(entry.stack as usize) == Some(&true) && is_wanted(entry);
     if !profile.entries.is_empty() && !profile.entries.iter().any(is_kept) {
         return Err(unmatched::why(recording, &profile, conditions));

@@ -1,6 +1,7 @@
 //! What is said of conditions that no sample meets: which one it is, and what there is instead.
 
 use crate::formats::{printable, threads};
+use crate::resolve::stop_text;
 use crate::selection::Condition;
 use crate::stacks::{Profile, Stack};
 use std::collections::HashMap;
@@ -15,6 +16,7 @@ pub fn why(recording: &Recording, profile: &Profile, conditions: &[Condition]) -
         conditions.iter().find(|condition| !profile.stacks.iter().any(|s| condition.of_stack(recording, profile, s)));
     let reason = match alone {
         Some(condition) => of(condition, recording, profile),
+        None if conditions.iter().any(|c| matches!(c, Condition::Stop(_))) => stopped(recording),
         None => timed(recording, profile, conditions),
     };
     format!("no sample is left by --filter, --focus and --ignore together: {reason}")
@@ -55,8 +57,18 @@ fn of(condition: &Condition, recording: &Recording, profile: &Profile) -> String
         }
         Condition::Waits(false) => return "every sample is of a thread that waits".to_owned(),
         Condition::Time(..) => return timed(recording, profile, &[]),
+        Condition::Stop(_) => return stopped(recording),
     };
     format!("no {what} matches {:?}; there are {names}", pattern.as_str())
+}
+
+/// The stop reasons that there are.
+fn stopped(recording: &Recording) -> String {
+    let mut numbers: Vec<(u16, String)> = recording.samples.iter().map(|s| (s.stop, stop_text(s))).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let there: Vec<String> = numbers.iter().map(|(number, text)| format!("{number} ({text})")).collect();
+    format!("no sample that meets the other conditions, if any, ended so; the samples ended with {}", there.join(", "))
 }
 
 /// Where each condition alone leaves some: the times of the recording, or that it is their combination.

@@ -6,7 +6,8 @@ use crate::hide::NativeFrames;
 use crate::lock_frames::with_locks;
 use crate::resolve::Resolver;
 use crate::selection::{group, held, select, without_idle, Condition, Groups};
-use crate::stacks::{Merger, Profile};
+use crate::stacks::{Entry, Merger, Profile};
+use std::collections::HashSet;
 use uunwind_recording::Held;
 
 /// What is shown, and how.
@@ -35,6 +36,18 @@ impl From<NativeFrames> for View {
 }
 
 impl View {
+    /// The samples that meet the conditions, by their place in the recording; `None`: there are no conditions. Those of
+    /// a crash are in no profile, and are not chosen.
+    pub(crate) fn chosen(&self, resolver: &mut Resolver<'_>) -> Result<Option<HashSet<usize>>, String> {
+        if self.conditions.is_empty() {
+            return Ok(None);
+        }
+        let profile = Merger::new(resolver, NativeFrames::Show).profile();
+        let profile = select(resolver.recording(), profile, &self.conditions)?;
+        let samples = profile.entries.iter().filter(|entry| entry.sample != Entry::NONE);
+        Ok(Some(samples.map(|entry| entry.sample as usize).collect()))
+    }
+
     /// The profile of a recording for a format.
     pub fn profile(&self, format: Format, resolver: &mut Resolver<'_>) -> Result<Profile, String> {
         let recording = resolver.recording();

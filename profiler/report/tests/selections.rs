@@ -3,6 +3,7 @@
 mod support;
 
 use std::path::Path;
+use uunwind_core::stop_reason::StopReason;
 use uunwind_recording::Recording;
 use uunwind_report::formats::{render, Format};
 use uunwind_report::hide::NativeFrames;
@@ -109,6 +110,55 @@ fn what_there_is_is_named() {
     assert!(said.contains("each of them alone leaves some"), "{said}");
 }
 
+/// Of a recording in which each reason ends one sample, the third of five.
+#[test]
+fn stop_reasons() {
+    let mut recording = recording();
+    assert!(recording.samples.len() >= 5, "{}", recording.samples.len());
+    let weight = |recording: &Recording, text: &str| -> u64 {
+        let report = render(Format::Folded, recording, view(&[parsed(text)])).expect(text);
+        let lines = String::from_utf8(report).expect("UTF-8");
+        lines.lines().map(|line| line.rsplit_once(' ').expect("a weight").1.parse::<u64>().expect("a number")).sum()
+    };
+    recording.samples.iter_mut().for_each(|sample| sample.stop = StopReason::Complete.number());
+    for reason in StopReason::ALL.iter().filter(|reason| **reason != StopReason::Complete) {
+        recording.samples[2].stop = reason.number();
+        let third = u64::from(recording.samples[2].weight.max(1));
+        let by_number = format!("stop={}", reason.number());
+        assert_eq!(weight(&recording, &by_number), third, "{reason:?}");
+        let failed = render(Format::Folded, &recording, view(&[parsed("stop=failed")]));
+        assert_eq!(failed.is_ok(), !reason.is_complete() && !reason.is_plausible(), "{reason:?}");
+        if failed.is_ok() {
+            assert_eq!(weight(&recording, "stop=failed"), third, "{reason:?}");
+        }
+    }
+    let why = render(Format::Folded, &recording, view(&[parsed("stop=20")])).expect_err("none ended so");
+    assert!(why.contains("the samples ended with 1 (complete), 67 (unaligned argument)"), "{why}");
+}
+
+/// The format that has every sample by itself has those that meet the conditions, with the numbers that they have
+/// without any.
+#[test]
+fn samples_one_by_one() {
+    let blocks = |conditions: &[Condition]| -> Vec<String> {
+        let report = render(Format::Samples, &recording(), view(conditions)).expect("a report");
+        let text = String::from_utf8(report).expect("UTF-8");
+        text.split_terminator("\n\n").map(str::to_owned).collect()
+    };
+    let all = blocks(&[]);
+    assert_eq!(all.len(), recording().all_samples().count());
+    let of = |meets: &dyn Fn(&uunwind_recording::Sample) -> bool| -> Vec<String> {
+        let recording = recording();
+        let chosen = recording.samples.iter().zip(&all).filter(|(sample, _)| meets(sample));
+        chosen.map(|(_, block)| block.clone()).collect()
+    };
+    assert_eq!(blocks(&[parsed("thread=201")]), of(&|sample| sample.thread == 1));
+    assert_eq!(blocks(&[parsed("time=1-2")]), of(&|sample| sample.time / 1_000_000_000 == 1));
+    assert_eq!(blocks(&[parsed("stop=1")]), of(&|sample| sample.stop == 1));
+    let with_main = blocks(&[parsed("function=^main$")]);
+    assert!(!with_main.is_empty() && with_main.iter().all(|block| block.contains(" main+")), "{with_main:?}");
+}
+
 #[test]
 fn wrong_conditions_are_explained() {
     for (text, says) in [
@@ -117,6 +167,8 @@ fn wrong_conditions_are_explained() {
         ("function=(", "is no regular expression"),
         ("time=3-2", "is no time"),
         ("time=x-2", "is no time"),
+        ("stop=9999", "is no stop reason"),
+        ("stop=", "is no stop reason"),
     ] {
         let why = Condition::parse(text).expect_err(text);
         assert!(why.contains(says), "{text}: {why}");

@@ -261,10 +261,11 @@ pub fn render(format: Format, recording: &Recording, view: impl Into<View>) -> R
     if let Some(why) = recording.without_holders() {
         return Err(format!("no sample is left by --gil: {why}. Leave -g (--gil) out to see everything"));
     }
-    if format == Format::Samples {
-        return Ok(samples::render(recording, &mut resolver));
-    }
     let view = view.into();
+    if format == Format::Samples {
+        let chosen = view.chosen(&mut resolver)?;
+        return Ok(samples::render(recording, &mut resolver, chosen.as_ref()));
+    }
     let profile = view.profile(format, &mut resolver)?;
     match format {
         Format::Recording | Format::Samples => Err("a recording is already in the format uu".to_owned()),

@@ -3,6 +3,7 @@
 
 use crate::resolve::{function_of, stop_text, Moment, Resolver};
 use crate::stacks::WAITING;
+use std::collections::HashSet;
 use std::fmt::Write;
 use uunwind_core::frame::Frame;
 use uunwind_recording::{Lock, Recording, Sample, KERNEL};
@@ -20,10 +21,11 @@ const FLAGS: &[(u8, &str)] = &[
     (SAMPLE_NO_PLUGINS, "no-plugins"),
 ];
 
-/// Every sample, in the order of the recording.
-pub fn render(recording: &Recording, resolver: &mut Resolver<'_>) -> Vec<u8> {
+/// Every sample, or those that were chosen by their place in the recording, in its order.
+pub fn render(recording: &Recording, resolver: &mut Resolver<'_>, chosen: Option<&HashSet<usize>>) -> Vec<u8> {
     let mut out = String::new();
-    for (index, sample) in recording.all_samples().enumerate() {
+    let is_chosen = |index: &usize| chosen.is_none_or(|chosen| chosen.contains(index));
+    for (index, sample) in recording.all_samples().enumerate().filter(|(index, _)| is_chosen(index)) {
         header(recording, index, sample, &mut out);
         let moment = resolver.moment(sample);
         let process = moment.process;
