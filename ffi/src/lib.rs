@@ -1,6 +1,6 @@
 //! `libuunwind.so.0`: the home of a process's one registry, for C and for the sampler.
 //!
-//! The C door only: what a call does lies in `uunwind-live`, which answers for the process as it is now, and in
+//! The C interface only: what a call does lies in `uunwind-live`, which answers for the process as it is now, and in
 //! `uunwind-core`.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! The shape of `uu_symbolize`'s answers, which the set-up object makes and the C door hands out.
+//! The shape of `uu_symbolize`'s answers, which the set-up object makes and the C interface hands out.
 
 use crate::describe::FrameInfo;
 use core::ffi::{c_char, c_int};

@@ -1,4 +1,4 @@
-//! `libuunwind-preload.so`: the sampler in the target. Interposers, fault model, timers and the sampling handler.
+//! `libuunwind-preload.so`: the sampler in the target. Interposers, virtual signals, timers, the sampling handler.
 //!
 //! Without a session in the environment it does nothing: the constructor reads one variable, and the interposers pass
 //! every call through. With one, it maps the session, finds `libuunwind.so.0`, opens the plugins, takes over the
