@@ -1,4 +1,5 @@
-//! No copies of stacks on this machine: there is no sampler so far.
+//! No copies of stacks on this machine: a handler copies them on x86-64 only, and `uu` refuses the option before it
+//! starts the program.
 
 use uunwind_core::library::{CopyRequest, SAMPLED};
 use uunwind_core::stop_reason::StopReason;
