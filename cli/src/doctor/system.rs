@@ -171,9 +171,11 @@ impl System {
         };
         let means = match (self.paranoid, may) {
             (Some(_), true) => String::new(),
-            (Some(_), false) => "`uu record --kernel` needs these rights, or root keeps `uu kernel-events` running for\n\
+            (Some(_), false) => {
+                "`uu record --kernel` needs these rights, or root keeps `uu kernel-events` running for\n\
                                  you; without them, timers sample"
-                .to_owned(),
+                    .to_owned()
+            }
             (None, _) => "`uu record --kernel` is not possible".to_owned(),
         };
         Row { what: "perf events", good: self.paranoid.is_some() && may, found, means }
