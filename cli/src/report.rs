@@ -62,7 +62,7 @@ pub struct Options {
     /// Charge native code to the function of a language that called it, and leave its frames out
     #[arg(long)]
     charge: bool,
-    /// Show samples of a thread, process, label, module, function, state, time or stop reason only (below); may be repeated
+    /// Show only samples that meet a condition (below): of a thread, a function, a time, a stop reason; may be repeated
     #[arg(long, value_name = "CONDITION")]
     filter: Vec<OsString>,
     /// Show stacks only that have a function or file that matches
