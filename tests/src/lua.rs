@@ -49,7 +49,7 @@ pub fn all() -> Vec<Lua> {
     found
 }
 
-/// Those of these kinds that are tried: of each version one, or all ([`builds::every`]). Every kind is that of a version.
+/// Those of these kinds that are tried: of each version one, or all ([`builds::every`]).
 pub fn tried(kinds: &[Kind]) -> Vec<Lua> {
     let mut found = all();
     found.retain(|lua| kinds.contains(&lua.kind));
