@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use uunwind_built_in::HALVES;
 use uunwind_recording::languages::complete;
-use uunwind_recording::Recording;
+use uunwind_recording::{Recording, Settings};
 use uunwind_report::fleet::{Fleet, LEFT_OUT};
 use uunwind_report::formats::{self, callgrind, folded, pprof, svg, Format};
 use uunwind_report::resolve::Resolver;
@@ -22,7 +22,8 @@ const ROOM: usize = 512 << 20;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Each recording is read by itself, so that memory does not grow with their number. Of each program and each name of a
-thread, the stacks and their time are kept, by names of functions: no processes, no moments. Where distinct stacks take
+thread, the stacks and their time are kept, by names of functions: no processes, no moments. Snapshots are left out
+where a fuller file of the same run is there. Where distinct stacks take
 more than 512 MiB, those with least time become one, [stacks with less time]; how many is said.
 
 The result is a picture or a profile for other programs: svg, folded, pprof, pb or callgrind. Weights are in ns, so
@@ -66,11 +67,22 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     }
     save::check_apart(&output, &files)?;
     let (mut fleet, mut missing) = (Fleet::new(ROOM), 0usize);
+    let mut runs = Runs::default();
+    let mut later = Vec::new();
     for file in &files {
-        if let Err(failure) = add(&mut fleet, file, format, &view) {
-            terminal::warn(&failure.text);
-            missing += 1;
-        }
+        let added = read(file).and_then(|recording| match runs.is_whole(&recording, file) {
+            true => add(&mut fleet, file, recording, format, &view),
+            false => Ok(()),
+        });
+        later.extend(added.err());
+    }
+    let (fullest, snapshots) = runs.fullest();
+    for file in &fullest {
+        later.extend(read(file).and_then(|recording| add(&mut fleet, file, recording, format, &view)).err());
+    }
+    for failure in later {
+        terminal::warn(&failure.text);
+        missing += 1;
     }
     if missing == files.len() {
         return Err(Failure::new("no recording could be added, so there is no result"));
@@ -94,8 +106,11 @@ pub fn run(options: Options) -> Result<u8, Failure> {
         save::may_replace(&output)?;
         save::write(&output, &bytes)?;
     }
-    let added = files.len() - missing;
+    let added = files.len() - missing - snapshots;
     terminal::say(&format!("{added} of {} recordings are in {}", files.len(), output.display()));
+    if snapshots > 0 {
+        terminal::say(&format!("left out: {snapshots} snapshots, whose samples are in another file of the same run"));
+    }
     Ok(if missing > 0 { PART } else { 0 })
 }
 
@@ -119,8 +134,49 @@ fn add_files(path: PathBuf, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn add(fleet: &mut Fleet, file: &Path, format: Format, view: &View) -> Result<(), Failure> {
-    let mut recording = Recording::read(file).map_err(Failure::new)?.to_show(file);
+/// Which runs there are. A snapshot holds all samples from the beginning of its run, so of a run either the recording
+/// itself is added, or the snapshot with most samples.
+#[derive(Default)]
+struct Runs {
+    /// Those of which the recording itself is there.
+    whole: Vec<Settings>,
+    /// Snapshots, with their numbers of samples.
+    snapshots: Vec<(Settings, PathBuf, usize)>,
+}
+
+impl Runs {
+    /// Whether this is no snapshot; notes what it is.
+    fn is_whole(&mut self, recording: &Recording, file: &Path) -> bool {
+        let settings = recording.settings.clone();
+        match recording.is_snapshot() {
+            true => self.snapshots.push((settings, file.to_owned(), recording.samples.len())),
+            false => self.whole.push(settings),
+        }
+        !recording.is_snapshot()
+    }
+
+    /// Of each run without a recording the fullest snapshot; and how many snapshots are left out.
+    fn fullest(mut self) -> (Vec<PathBuf>, usize) {
+        let all = self.snapshots.len();
+        // The fullest first.
+        self.snapshots.sort_by_key(|(_, _, samples)| std::cmp::Reverse(*samples));
+        let mut chosen = Vec::new();
+        for (settings, file, _) in self.snapshots {
+            if !self.whole.contains(&settings) {
+                self.whole.push(settings);
+                chosen.push(file);
+            }
+        }
+        let left_out = all - chosen.len();
+        (chosen, left_out)
+    }
+}
+
+fn read(file: &Path) -> Result<Recording, Failure> {
+    Ok(Recording::read(file).map_err(Failure::new)?.to_show(file))
+}
+
+fn add(fleet: &mut Fleet, file: &Path, mut recording: Recording, format: Format, view: &View) -> Result<(), Failure> {
     crate::offline::walk(&mut recording, &[])?;
     complete(&mut recording, HALVES);
     for warning in &recording.warnings {

@@ -118,8 +118,20 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     if !others.is_empty() && format == Format::Recording {
         return Err(Failure::new("several recordings cannot become one file; any other format shows them as one"));
     }
+    let mut runs = vec![(recording.settings.clone(), recording.is_snapshot(), file)];
     for other in others {
         let (mut more, _) = read(other)?;
+        let is_snapshot = more.is_snapshot();
+        let same = runs.iter().find(|(settings, old, _)| *settings == more.settings && (*old || is_snapshot));
+        if let Some((_, old, first)) = same {
+            let (snapshot, other) = if *old { (*first, other) } else { (other, *first) };
+            return Err(Failure::new(format!(
+                "{} is a snapshot of the run that {} is of, and holds all samples from its beginning: leave one of them out",
+                snapshot.display(),
+                other.display()
+            )));
+        }
+        runs.push((more.settings.clone(), is_snapshot, other));
         flags |= more.settings.flags;
         crate::offline::walk(&mut more, &options.debug_dir)?;
         recording.merge(more).map_err(|why| Failure::new(format!("{}: {why}", other.display())))?;

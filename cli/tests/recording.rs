@@ -11,7 +11,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use support::{exists, outcome, Installation};
 use target::{mixed_stack, Target, ENV_ROLE};
+use uunwind_core::frame::{native_word, FLAG_EXACT};
 use uunwind_core::stop_reason::StopReason;
+use uunwind_recording::{End, EndCause, Node, Process, Sample, Settings, Symbols, Thread, Writer};
 
 /// Not a test of its own: the program that the tests below run.
 #[test]
@@ -170,6 +172,51 @@ fn a_recording_and_its_reports() {
     report(&["-o", "copy.uu"]);
     assert_eq!(std::fs::read(uu.folder.join("copy.uu")).ok(), std::fs::read(uu.folder.join(recording)).ok());
     assert!(String::from_utf8(report(&[])).expect("text").starts_with("CPU profile of env "));
+}
+
+/// A recording of a run that began at this time, with this number of samples.
+fn written(path: &std::path::Path, start: u64, samples: u64, cause: EndCause) {
+    let settings = Settings { rate: 99, pid: 7, start_unix: start, start_monotonic: start, ..Settings::default() };
+    let mut writer = Writer::begin(std::fs::File::create(path).expect("a file"), &settings);
+    writer.process(&Process { pid: 7, exe: b"/bin/server".to_vec(), ..Process::default() });
+    writer.thread(&Thread { process: 0, tid: 7, name: String::new() });
+    writer.node(Node { parent: 0, word: native_word(0x1136, FLAG_EXACT), position: 0 });
+    for time in 0..samples {
+        writer.sample(Sample { thread: 0, stack: 1, time: start + time, weight: 1, stop: 1, kind: 0, flags: 0 });
+    }
+    writer.end(&End { cause, samples, ..End::default() });
+    writer.symbols(&Symbols::default());
+    writer.flush();
+}
+
+/// A snapshot holds what the recording itself has, and what later snapshots have.
+#[test]
+fn samples_of_snapshots_are_counted_once() {
+    let uu = Installation::new("snapshots");
+    let folder = uu.folder.join("day");
+    std::fs::create_dir(&folder).expect("folder");
+    let file =
+        |name: &str, start: u64, samples: u64, cause: EndCause| written(&folder.join(name), start, samples, cause);
+    // A run with two snapshots, one that was killed after three, and one without any.
+    file("a.1.uu", 100, 3, EndCause::Snapshot);
+    file("a.2.uu", 100, 5, EndCause::Snapshot);
+    file("a.uu", 100, 7, EndCause::ProgramEnded);
+    file("b.1.uu", 200, 10, EndCause::Snapshot);
+    file("b.3.uu", 200, 30, EndCause::Snapshot);
+    file("b.2.uu", 200, 20, EndCause::Snapshot);
+    file("c.uu", 300, 100, EndCause::Duration);
+    let (code, text) = outcome(&uu.run(&["merge", "-o", "day.folded", "day"]));
+    assert!(code == 0 && text.contains("3 of 7 recordings are in day.folded"), "{text}");
+    assert!(text.contains("left out: 4 snapshots"), "{text}");
+    let folded = std::fs::read_to_string(uu.folder.join("day.folded")).expect("folded stacks");
+    let weight = folded.trim_end().rsplit_once(' ').expect("a weight").1.parse::<u64>().expect("a number");
+    assert_eq!(weight / (1_000_000_000 / 99), 137, "{folded}");
+
+    for (files, wrong) in [(["day/a.1.uu", "day/a.uu"], "day/a.1.uu"), (["day/a.uu", "day/a.2.uu"], "day/a.2.uu")] {
+        let (code, text) = outcome(&uu.run(&["report", files[0], files[1]]));
+        assert!(code == 125 && text.contains(&format!("{wrong} is a snapshot of the run")), "{text}");
+    }
+    assert_eq!(outcome(&uu.run(&["report", "day/a.1.uu", "day/b.2.uu"])).0, 0, "of two runs");
 }
 
 #[test]

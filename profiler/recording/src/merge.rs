@@ -1,12 +1,17 @@
 //! Several recordings as one.
 
 use crate::objects::ObjectMap;
-use crate::{End, Of, Recording, Sample, Settings};
+use crate::{End, EndCause, Of, Recording, Sample, Settings};
 
 impl Recording {
     /// Whether threads that wait were sampled, too: samples then stand for the time of threads, not for CPU time.
     pub fn is_wall(&self) -> bool {
         self.settings.flags & Settings::WALL != 0
+    }
+
+    /// Whether this is what a recording had when it went on.
+    pub fn is_snapshot(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| end.cause == EndCause::Snapshot)
     }
 
     /// Adds another recording: its processes and threads stand beside this one's, and its times count from this one's
