@@ -9,8 +9,10 @@ use crate::{save, terminal};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use uunwind_built_in::HALVES;
 use uunwind_recorder::output::with_pid;
 use uunwind_recorder::{Outcome, Running};
+use uunwind_recording::languages::entitle;
 use uunwind_recording::{Recording, ENDED_BY, LEFT_RUNNING};
 use uunwind_report::formats::{printable, render, summary, Format};
 use uunwind_report::resolve::Resolver;
@@ -23,6 +25,7 @@ pub fn finish(mut running: Running, arguments: &Arguments, places: Places, push:
     let mut recording = running.take_recording();
     if let Some(recording) = &mut recording {
         recording.awaiting = arguments.flags & FLAG_AWAITING != 0;
+        entitle(recording, HALVES);
     }
     if let Some(recording) = recording.as_mut().filter(|_| arguments.gil) {
         recording.keep_holders();

@@ -26,6 +26,7 @@ impl Half for HotSpot {
         Language {
             plugin: name,
             label: "java".to_owned(),
+            title: "Java".to_owned(),
             glue: GLUE.iter().map(|text| (*text).to_owned()).collect(),
             ..Language::default()
         }

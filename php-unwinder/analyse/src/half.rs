@@ -28,7 +28,7 @@ pub struct Php;
 impl Half for Php {
     fn language(&self) -> Language {
         let glue = GLUE.iter().map(|name| (*name).to_owned()).collect();
-        Language { glue, ..Language::unknown("php") }
+        Language { glue, title: "PHP".to_owned(), ..Language::unknown("php") }
     }
 
     fn analyse(&self, image: &Image) -> Finding {

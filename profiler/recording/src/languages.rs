@@ -42,7 +42,7 @@ pub(super) fn decode_language(r: &mut Reader<'_>) -> Result<Language, Malformed>
         (0..count).map(|_| r.text(what)).collect::<Result<Vec<String>, Malformed>>()
     };
     let (glue, loaders, starters) = (list(r, "glue")?, list(r, "loader")?, list(r, "starter")?);
-    Ok(Language { plugin, label, glue, loaders, starters })
+    Ok(Language { plugin, label, title: String::new(), glue, loaders, starters })
 }
 
 pub(super) fn encode_lines(lines: &[CodeLine], out: &mut Vec<u8>) {
@@ -157,8 +157,17 @@ pub fn add_columns(recording: &mut Recording, halves: &[&dyn Half]) {
     recording.places = places;
 }
 
-/// Adds what the recording lacks of these languages: it was made by an older uu, or was cut before the recorder could
-/// write it.
+/// Adds the titles of these languages.
+pub fn entitle(recording: &mut Recording, halves: &[&dyn Half]) {
+    for language in halves.iter().map(|half| half.language()) {
+        for same in recording.languages.iter_mut().filter(|other| other.plugin == language.plugin) {
+            same.title.clone_from(&language.title);
+        }
+    }
+}
+
+/// Adds what the recording lacks of these languages: their titles; and what an older uu did not write, or the recorder
+/// could not before the recording was cut.
 pub fn complete(recording: &mut Recording, halves: &[&dyn Half]) {
     let known: Vec<(Language, &dyn Half)> = halves.iter().map(|half| (half.language(), *half)).collect();
     for (language, _) in &known {
@@ -167,6 +176,7 @@ pub fn complete(recording: &mut Recording, halves: &[&dyn Half]) {
             recording.languages.push(language.clone());
         }
     }
+    entitle(recording, halves);
     let mut lines = Vec::new();
     for Positions { name, plugin, positions } in undecoded(recording) {
         let Some((_, half)) = known.iter().find(|(language, _)| language.plugin == plugin) else { continue };

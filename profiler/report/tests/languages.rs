@@ -36,6 +36,7 @@ fn the_sections_come_back_as_they_were_written() {
         glue: texts(&["run_*", "call"]),
         loaders: texts(&["<loader>"]),
         starters: texts(&["start"]),
+        ..Language::default()
     };
     assert_eq!(read.languages, [language]);
     assert_eq!(read.lines, [CodeLine { process: 0, name: 1, position: 4, line: 13 }]);

@@ -109,6 +109,7 @@ impl Half for Python {
             glue: texts(&[GLUE, PASSING].concat()),
             loaders: texts(LOADERS),
             starters: texts(&[STARTERS, PASSING].concat()),
+            ..Language::default()
         }
     }
 

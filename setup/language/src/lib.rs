@@ -20,6 +20,9 @@ pub struct Language {
     pub plugin: String,
     /// Short name, which begins the language's lines in the format `samples`.
     pub label: String,
+    /// The language's name as people write it; empty: the plugin's, with a capital. It does not travel: `complete` of
+    /// the recording's crate adds it for uu's own languages.
+    pub title: String,
     /// Native functions of the interpreter that only pass a call on: their names, or the beginnings of their names with
     /// a `*` after them. They count in objects that host the language's frames. `OBJECT!FUNCTION`, each of them
     /// whole or a beginning: a function of a binding, which converts arguments between the language and native code;

@@ -26,6 +26,7 @@ impl Half for V8 {
         Language {
             plugin: name,
             label: "javascript".to_owned(),
+            title: "JavaScript".to_owned(),
             glue: GLUE.iter().map(|text| (*text).to_owned()).collect(),
             ..Language::default()
         }

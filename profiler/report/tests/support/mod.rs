@@ -128,6 +128,7 @@ pub fn recording() -> Vec<u8> {
         glue: vec!["run_*".into(), "call".into()],
         loaders: vec!["<loader>".into()],
         starters: vec!["start".into()],
+        ..Language::default()
     });
     w.lines(&[CodeLine { process: 0, name: 1, position: 4, line: 13 }]);
     w.symbols(&Symbols {

@@ -5,6 +5,7 @@ use super::{percent, Style};
 use crate::stacks::{Kind, Line, Profile, Stack};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
+use uunwind_language::Language;
 use uunwind_recording::{Held, Recording, Unit, Value};
 use uunwind_ring::record::SampleKind;
 
@@ -72,6 +73,7 @@ pub(super) struct Printer<'a> {
     profile: &'a Profile,
     /// The profile's, with paths as people say them.
     lines: &'a [Line],
+    languages: &'a [Language],
     style: Style,
     all: u64,
     rate: u32,
@@ -83,10 +85,21 @@ pub(super) struct Printer<'a> {
 }
 
 impl<'a> Printer<'a> {
-    pub(super) fn new(recording: &Recording, profile: &'a Profile, lines: &'a [Line], style: Style) -> Printer<'a> {
+    /// The name of a plugin's language, for people.
+    fn title(&self, plugin: &str) -> String {
+        let known = self.languages.iter().find(|language| language.plugin == plugin && !language.title.is_empty());
+        let mut title = super::super::printable(known.map_or(plugin, |language| &language.title));
+        if let Some(first) = title.get_mut(..1) {
+            first.make_ascii_uppercase();
+        }
+        title
+    }
+
+    pub(super) fn new(recording: &'a Recording, profile: &'a Profile, lines: &'a [Line], style: Style) -> Printer<'a> {
         Printer {
             profile,
             lines,
+            languages: &recording.languages,
             style,
             all: profile.stacks.iter().fold(0u64, |sum, stack| sum.saturating_add(stack.weight)),
             rate: recording.settings.rate,
@@ -208,10 +221,7 @@ fn languages(profile: &Profile, printer: &Printer<'_>) -> Vec<String> {
     let table = |(plugin, (_, lines)): (&str, (u64, HashMap<u32, Amount>))| {
         let row = |(line, amount)| Row { name: printer.place(line), amount, ..Row::default() };
         let rows = lines.into_iter().map(row).collect();
-        let mut name = super::super::printable(plugin);
-        if let Some(first) = name.get_mut(..1) {
-            first.make_ascii_uppercase();
-        }
+        let name = printer.title(plugin);
         let title = match printer.verb() {
             Some(verb) => format!("Lines of {name} that {verb} most, with the native code that they call"),
             None => format!("Hottest lines of {name}, with the native code that they call"),
@@ -338,6 +348,18 @@ mod tests {
 
     fn stack(lines: &[u32], weight: u64) -> Stack {
         Stack { thread: 0, lines: lines.into(), labels: 0, samples: 1, weight }
+    }
+
+    /// As people write it, where the plugin says so; else the plugin's name with a capital.
+    #[test]
+    fn a_language_has_the_title_that_its_plugin_gives() {
+        let recording = Recording {
+            languages: vec![Language { title: "TOY".to_owned(), ..Language::unknown("toy") }],
+            ..Recording::default()
+        };
+        let (profile, lines) = (Profile::default(), Vec::new());
+        let printer = Printer::new(&recording, &profile, &lines, PLAIN);
+        assert_eq!(["toy", "other"].map(|plugin| printer.title(plugin)), ["TOY", "Other"]);
     }
 
     fn rendered(lines: Vec<Line>, stacks: Vec<Stack>) -> String {
