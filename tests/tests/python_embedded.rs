@@ -18,7 +18,8 @@ struct Library {
     with: Option<PathBuf>,
 }
 
-/// The shared libraries that lie beside this machine's interpreters.
+/// The shared libraries that lie beside this machine's interpreters. Those that come with a newer libc stand first:
+/// what is loaded first brings the libm that the others use.
 fn libraries() -> Vec<Library> {
     let beside = |python: Interpreter| {
         let home = python.path.parent()?.parent()?.to_path_buf();
@@ -28,7 +29,9 @@ fn libraries() -> Vec<Library> {
         let with = file.parent().filter(|folder| folder.join("libc.so.6").is_file() && !folder.starts_with("/usr"));
         Some(Library { label: python.label, with: with.map(Path::to_path_buf), file, home })
     };
-    interpreters::supported().into_iter().filter_map(beside).collect()
+    let mut found: Vec<Library> = interpreters::supported().into_iter().filter_map(beside).collect();
+    found.sort_by_key(|library| library.with.is_none());
+    found
 }
 
 /// Runs the program in these interpreters and compares all its stacks with the runtimes' own.
@@ -91,6 +94,7 @@ fn two_versions_share_a_stack() {
     let found = libraries();
     for (index, outer) in found.iter().enumerate() {
         let inner = &found[(index + 1) % found.len()];
+        let (outer, inner) = if outer.with.is_none() && inner.with.is_some() { (inner, outer) } else { (outer, inner) };
         if inner.file != outer.file {
             agree(&format!("embed-in-{}-{}", outer.label, inner.label), "local", "nested", &[outer, inner]);
         }
