@@ -274,6 +274,11 @@ pub fn is_complete(sample: &Sample) -> bool {
     sample.reason().is_some_and(StopReason::is_complete) && sample.flags & (SAMPLE_FACTS_PENDING | SAMPLE_DESYNC) == 0
 }
 
+/// Whether a walk ended before any end that a stack has, for a reason that this version need not know.
+pub fn is_cut(sample: &Sample) -> bool {
+    sample.reason().is_none_or(|reason| !reason.is_complete() && !reason.is_plausible())
+}
+
 /// Text of a stop reason, including one that this version does not define.
 pub fn stop_text(sample: &Sample) -> String {
     match sample.reason() {

@@ -1,12 +1,13 @@
 //! Parts of a profile: samples that were chosen by function, file, object, process, thread, time or stop reason.
 
 use crate::formats::{line_of, threads};
+use crate::resolve::is_cut;
 use crate::stacks::{Entry, Idle, Profile, Stack};
 use crate::unmatched;
 use regex_lite::Regex;
 use std::collections::HashMap;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_recording::{Held, Process, Recording, Sample};
+use uunwind_recording::{Held, Process, Recording};
 
 /// A condition for a sample.
 #[derive(Clone, Debug)]
@@ -124,11 +125,6 @@ impl Condition {
             Condition::Time(..) | Condition::Stop(_) => true,
         }
     }
-}
-
-/// Whether a walk ended before any end that a stack has.
-fn is_cut(sample: &Sample) -> bool {
-    sample.reason().is_none_or(|reason| !reason.is_complete() && !reason.is_plausible())
 }
 
 /// A regular expression that people wrote.

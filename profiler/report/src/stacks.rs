@@ -5,7 +5,7 @@ mod frames;
 pub use crate::line::{Kind, Line};
 
 use crate::hide::{shown, Facts, Missing, NativeFrames};
-use crate::resolve::{stop_text, Moment, Resolver};
+use crate::resolve::{is_cut, stop_text, Moment, Resolver};
 use frames::{Key, Shown};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use uunwind_core::frame::Frame;
@@ -266,11 +266,10 @@ impl<'m, 'a> Merger<'m, 'a> {
         if lines.is_empty() {
             lines.extend(frames.first().iter().flat_map(|f| f.lines.iter().copied()));
         }
-        let cut = match sample.reason() {
-            Some(reason) if reason.is_complete() || reason.is_plausible() => None,
-            _ if sample.flags & SAMPLE_APART != 0 => Some("no user stack of this moment".to_owned()),
-            _ => Some(stop_text(sample)),
-        };
+        let cut = is_cut(sample).then(|| match sample.flags & SAMPLE_APART {
+            0 => stop_text(sample),
+            _ => "no user stack of this moment".to_owned(),
+        });
         if let Some(text) = cut {
             let text = text.strip_prefix("truncated: ").unwrap_or(&text).to_owned();
             lines.push(self.intern(Line::marker(format!("[truncated: {text}]"))));

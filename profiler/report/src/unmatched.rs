@@ -4,8 +4,8 @@ use crate::formats::{printable, threads};
 use crate::resolve::stop_text;
 use crate::selection::Condition;
 use crate::stacks::{Profile, Stack};
-use std::collections::HashMap;
-use uunwind_recording::Recording;
+use std::collections::{BTreeMap, HashMap};
+use uunwind_recording::{Recording, Sample};
 
 /// Names that are offered instead.
 const OFFERED: usize = 5;
@@ -64,10 +64,8 @@ fn of(condition: &Condition, recording: &Recording, profile: &Profile) -> String
 
 /// The stop reasons that there are.
 fn stopped(recording: &Recording) -> String {
-    let mut numbers: Vec<(u16, String)> = recording.samples.iter().map(|s| (s.stop, stop_text(s))).collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    let there: Vec<String> = numbers.iter().map(|(number, text)| format!("{number} ({text})")).collect();
+    let reasons: BTreeMap<u16, &Sample> = recording.samples.iter().map(|sample| (sample.stop, sample)).collect();
+    let there: Vec<String> = reasons.iter().map(|(number, of)| format!("{number} ({})", stop_text(of))).collect();
     format!("no sample that meets the other conditions, if any, ended so; the samples ended with {}", there.join(", "))
 }
 
