@@ -23,8 +23,8 @@ const ROOM: usize = 512 << 20;
 #[command(after_help = "\
 Each recording is read by itself, so that memory does not grow with their number. Of each program and each name of a
 thread, the stacks and their time are kept, by names of functions: no processes, no moments. Snapshots are left out
-where a fuller file of the same run is there. Where distinct stacks take
-more than 512 MiB, those with least time become one, [stacks with less time]; how many is said.
+where a fuller file of the same run is there. Where distinct stacks take more than 512 MiB, those with least time become
+one, [stacks with less time]; how many is said.
 
 The result is a picture or a profile for other programs: svg, folded, pprof, pb or callgrind. Weights are in ns, so
 that recordings of different rates can be added. To see a few recordings with all they have: uu report FILE FILE...
@@ -67,22 +67,22 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     }
     save::check_apart(&output, &files)?;
     let (mut fleet, mut missing) = (Fleet::new(ROOM), 0usize);
+    let mut note = |added: Result<(), Failure>| {
+        if let Err(failure) = added {
+            terminal::warn(&failure.text);
+            missing += 1;
+        }
+    };
     let mut runs = Runs::default();
-    let mut later = Vec::new();
     for file in &files {
-        let added = read(file).and_then(|recording| match runs.is_whole(&recording, file) {
-            true => add(&mut fleet, file, recording, format, &view),
-            false => Ok(()),
-        });
-        later.extend(added.err());
+        note(read(file).and_then(|recording| match runs.awaits_others(&recording, file) {
+            true => Ok(()),
+            false => add(&mut fleet, file, recording, format, &view),
+        }));
     }
     let (fullest, snapshots) = runs.fullest();
     for file in &fullest {
-        later.extend(read(file).and_then(|recording| add(&mut fleet, file, recording, format, &view)).err());
-    }
-    for failure in later {
-        terminal::warn(&failure.text);
-        missing += 1;
+        note(read(file).and_then(|recording| add(&mut fleet, file, recording, format, &view)));
     }
     if missing == files.len() {
         return Err(Failure::new("no recording could be added, so there is no result"));
@@ -145,14 +145,14 @@ struct Runs {
 }
 
 impl Runs {
-    /// Whether this is no snapshot; notes what it is.
-    fn is_whole(&mut self, recording: &Recording, file: &Path) -> bool {
-        let settings = recording.settings.clone();
-        match recording.is_snapshot() {
+    /// Takes note of a recording. Whether others must be known first, since it is a snapshot.
+    fn awaits_others(&mut self, recording: &Recording, file: &Path) -> bool {
+        let (settings, is_snapshot) = (recording.settings.clone(), recording.is_snapshot());
+        match is_snapshot {
             true => self.snapshots.push((settings, file.to_owned(), recording.samples.len())),
             false => self.whole.push(settings),
         }
-        !recording.is_snapshot()
+        is_snapshot
     }
 
     /// Of each run without a recording the fullest snapshot; and how many snapshots are left out.
