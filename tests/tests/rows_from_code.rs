@@ -12,6 +12,7 @@ use uunwind_from_code::{analyse, row, Budget, Code};
 use uunwind_tables::{Table, TableAnswer};
 use uunwind_tables_build::of_image;
 use uunwind_tests::objects::{all, usual};
+use uunwind_tests::{compile, paths};
 
 /// Instructions that may be carried out for one object.
 const BUDGET: Budget = Budget { steps: 2_000_000_000 };
@@ -174,6 +175,17 @@ fn compare_all(paths: impl Iterator<Item = PathBuf>) -> Vec<(PathBuf, Count)> {
     show(Path::new(&format!("{} objects", counts.len())), &sum);
     assert!(differing.is_empty(), "{} instructions differ, the first one:\n{}", differing.len(), differing[0]);
     counts
+}
+
+/// glibc's error(3) returns only where its first argument is zero: what follows other calls of it may be another function.
+#[test]
+fn a_call_that_ends_a_function_does_not_lead_to_the_next_one() {
+    let folder = paths::scratch("from-code-error");
+    let program = compile::gcc(&folder, "ends", &["native/ends_in_error.c"], &["-O2", "-s"]);
+    let mut differing = Vec::new();
+    let count = compare(&program, &mut differing).expect("an object");
+    assert!(differing.is_empty(), "{}", differing.join("\n"));
+    assert!(count.known > 30, "{count:?}");
 }
 
 #[test]

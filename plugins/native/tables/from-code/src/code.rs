@@ -75,7 +75,7 @@ fn is_part(name: &[u8]) -> bool {
     name.windows(mark.len()).enumerate().any(|(at, found)| found == mark && ends(at))
 }
 
-/// Versions of symbols of glibc begin so: all of its functions that never return are known by name.
+/// Versions of symbols of glibc begin so: all of its functions that never return, or not always, are known by name.
 const C_LIBRARY: &[u8] = b"GLIBC_2";
 
 impl<'a> Code<'a> {
@@ -186,9 +186,11 @@ impl<'a> Code<'a> {
                     let version = versions.as_ref().and_then(|versions| {
                         versions.version(versions.version_index(LittleEndian, index)).ok().flatten()
                     });
-                    if symbol.and_then(|symbol| symbol.name().ok()).is_some_and(noreturn::is_one) {
+                    let name = symbol.and_then(|symbol| symbol.name().ok()).unwrap_or_default();
+                    let is_of_libc = version.is_some_and(|version| version.name().starts_with(C_LIBRARY));
+                    if noreturn::is_one(name) {
                         self.never_by_word.insert(place);
-                    } else if version.is_some_and(|version| version.name().starts_with(C_LIBRARY)) {
+                    } else if is_of_libc && !noreturn::is_sometimes(name) {
                         self.returning_by_word.insert(place);
                     }
                 }

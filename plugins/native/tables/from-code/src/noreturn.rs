@@ -1,4 +1,5 @@
-//! Functions that never return, by their names in libraries. What follows their calls is not what runs after them.
+//! Functions that never return, or not always, by their names in libraries. What follows their calls is not what runs
+//! after them.
 
 /// Of the C library and of the runtimes of compilers.
 const NAMES: [&str; 58] = [
@@ -69,6 +70,14 @@ const FAMILIES: [&str; 4] = [
     "_ZN4core6option13unwrap_failed",
     "_ZN5boost15throw_exception",
 ];
+
+/// Of the C library: they return only if their first argument is zero, which the compiler knows where it is a constant.
+const SOMETIMES: [&str; 2] = ["error", "error_at_line"];
+
+/// Whether the function with this name returns, or not, as its arguments say.
+pub fn is_sometimes(name: &str) -> bool {
+    SOMETIMES.contains(&name)
+}
 
 /// Whether the function with this name never returns.
 pub fn is_one(name: &str) -> bool {
