@@ -1,6 +1,7 @@
 //! What is analysed: the code of a file, where its functions begin, and what it says of them.
 
 use super::{noreturn, padding};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 use object::elf::{
     FileHeader64, EM_X86_64, PF_W, PF_X, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, R_X86_64_RELATIVE, SHF_EXECINSTR,
 };
@@ -63,6 +64,8 @@ pub struct Code<'a> {
 
 /// Bytes of code without rows that start files leave in each program and library, at most.
 const START_FILES: usize = 320;
+/// Instructions that a program starts with before it calls the C library, at most.
+const START_INSTRUCTIONS: usize = 32;
 /// Bytes of code that are always analysed: it costs nothing.
 const SMALL: usize = 32 << 10;
 /// Sections with stubs of the procedure linkage table begin so.
@@ -136,6 +139,7 @@ impl<'a> Code<'a> {
         self.relocations(file);
         self.stubs(&linkage);
         self.start = Some(file.entry()).filter(|start| *start != 0);
+        self.started();
         self.called();
         self.parts.sort_unstable_by_key(|span| (span.start, span.end));
         let parts = core::mem::take(&mut self.parts);
@@ -213,6 +217,24 @@ impl<'a> Code<'a> {
                 } else if self.returning_by_word.contains(&word) {
                     self.returning.extend(starts);
                 }
+            }
+        }
+    }
+
+    /// Functions whose addresses are loaded where the program starts: `main` is called by the C library.
+    fn started(&mut self) {
+        let Some(start) = self.start else { return };
+        let Some(bytes) = self.part(start).and_then(|part| part.from(start)) else { return };
+        let decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
+        let before = |instruction: &Instruction| instruction.flow_control() == FlowControl::Next;
+        for instruction in decoder.into_iter().take(START_INSTRUCTIONS).take_while(before) {
+            let target = match instruction.mnemonic() {
+                Mnemonic::Lea if instruction.is_ip_rel_memory_operand() => instruction.ip_rel_memory_address(),
+                Mnemonic::Mov => instruction.try_immediate(1).unwrap_or(0),
+                _ => continue,
+            };
+            if self.part(target).is_some() {
+                self.candidates.push(target);
             }
         }
     }

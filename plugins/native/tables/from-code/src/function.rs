@@ -65,6 +65,8 @@ pub trait Others {
     fn returns(&mut self, address: u64) -> Returns;
     /// Whether a function begins at an address for certain.
     fn begins(&self, address: u64) -> bool;
+    /// Whether a function is known to begin in a range of addresses.
+    fn begins_between(&self, start: u64, end: u64) -> bool;
     /// The first address from a place on that is not padding.
     fn after_padding(&self, address: u64) -> u64;
     /// What is claimed of a block of another function.
@@ -79,6 +81,8 @@ pub struct Wait {
     pub callee: u64,
     /// The block that calls.
     pub from: u64,
+    /// It lies apart from its function's beginning.
+    pub is_apart: bool,
     /// Where the code goes on.
     pub next: u64,
     /// The facts there.
@@ -98,6 +102,8 @@ struct Edge {
 pub struct Function {
     /// Its first instruction.
     pub entry: u64,
+    /// The same of the function that this is the rest of.
+    home: u64,
     /// The facts at the start of each block.
     blocks: Map<u64, State>,
     /// Where each block that was carried out ends.
@@ -109,6 +115,9 @@ pub struct Function {
     pub doubtful: Vec<Wait>,
     /// The block that is carried out.
     current: u64,
+    /// It lies apart from the function's beginning, where compilers put code that seldom runs: parts of many functions
+    /// follow each other there, without space between them, and most end in calls that do not return.
+    is_apart: bool,
     /// From which block to which one the code goes.
     edges: Set<Edge>,
     /// Blocks that end so that they prove the frame.
@@ -142,16 +151,23 @@ impl Function {
         Function::at(entry, State::entry(), guessed)
     }
 
+    /// What follows one of its calls, if anything does.
+    pub fn rest(&self, wait: &Wait) -> Function {
+        Function { home: self.home, ..Function::at(wait.next, wait.state.clone(), true) }
+    }
+
     /// A function, or the rest of one, from a place on at which these facts hold.
-    pub fn at(entry: u64, state: State, guessed: bool) -> Function {
+    fn at(entry: u64, state: State, guessed: bool) -> Function {
         let mut function = Function {
             entry,
+            home: entry,
             blocks: Map::default(),
             ends: BTreeMap::new(),
             queue: Vec::new(),
             waits: Vec::new(),
             doubtful: Vec::new(),
             current: entry,
+            is_apart: false,
             edges: Set::default(),
             proofs: Set::default(),
             fault: None,
@@ -233,6 +249,7 @@ impl Function {
         let mut instruction = Instruction::default();
         let mut end = start;
         self.current = start;
+        self.is_apart = start < self.home || others.begins_between(self.home + 1, start);
         self.edges.retain(|edge| edge.from != start || edge.perhaps);
         loop {
             if end != start && self.blocks.contains_key(&end) {

@@ -8,6 +8,7 @@ use super::row;
 use super::state::State;
 use super::step::Stepper;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
+use std::collections::BTreeSet;
 use uunwind_core::rule::Rule;
 use uunwind_core::span::Span;
 
@@ -131,7 +132,7 @@ pub fn analyse(code: &Code<'_>, budget: Budget) -> Found {
 /// Whether functions return, and where they begin.
 struct Known<'p> {
     returns: &'p Map<u64, Returns>,
-    begins: &'p Set<u64>,
+    begins: &'p BTreeSet<u64>,
     code: &'p Code<'p>,
     claimed: &'p Map<u64, u32>,
     facts: &'p [State],
@@ -145,6 +146,10 @@ impl Others for Known<'_> {
 
     fn begins(&self, address: u64) -> bool {
         self.begins.contains(&address) || self.code.is_described_start(address)
+    }
+
+    fn begins_between(&self, start: u64, end: u64) -> bool {
+        start < end && self.begins.range(start..end).next().is_some()
     }
 
     fn after_padding(&self, address: u64) -> u64 {
@@ -199,7 +204,7 @@ struct Program<'c> {
     exhausted: bool,
     returns: Map<u64, Returns>,
     /// Where functions begin for certain.
-    begins: Set<u64>,
+    begins: BTreeSet<u64>,
     sure: Set<u64>,
     facts: Map<State, u32>,
     list: Vec<State>,
@@ -225,7 +230,7 @@ impl<'c> Program<'c> {
             left: budget.steps,
             exhausted: false,
             returns: Map::default(),
-            begins: sure.clone(),
+            begins: code.entries.iter().copied().collect(),
             sure,
             facts: Map::default(),
             list: Vec::new(),
@@ -293,11 +298,11 @@ impl<'c> Program<'c> {
             let mut again = false;
             for wait in core::mem::take(&mut function.waits) {
                 match self.returns.get(&wait.callee) {
-                    Some(Returns::Yes) => {
+                    Some(Returns::Yes) if !wait.is_apart => {
                         function.resume(wait, false);
                         again = true;
                     }
-                    Some(Returns::Perhaps) => again |= function.after_unknown(wait, &self.known()),
+                    Some(Returns::Yes | Returns::Perhaps) => again |= function.after_unknown(wait, &self.known()),
                     Some(Returns::Never) => {}
                     found => {
                         if found.is_none() {
@@ -341,10 +346,10 @@ impl<'c> Program<'c> {
                 if wait.state.is_as_at_entry() || self.code.part(wait.next).is_none() {
                     continue;
                 }
-                let mut rest = Function::at(wait.next, wait.state.clone(), true);
+                let mut rest = function.rest(&wait);
                 self.run(&mut rest);
                 for wait in core::mem::take(&mut rest.waits) {
-                    if self.returns.get(&wait.callee) == Some(&Returns::Yes) {
+                    if self.returns.get(&wait.callee) == Some(&Returns::Yes) && !wait.is_apart {
                         rest.resume(wait, false);
                     }
                 }

@@ -96,8 +96,8 @@ impl Function {
             }
             // A breakpoint: whoever handles it goes on there. But it fills the space behind functions, too.
             FlowControl::Interrupt => {
-                let (from, next, state) = (self.current, instruction.next_ip(), state.clone());
-                self.after_unknown(Wait { callee: 0, from, next, state }, others);
+                let wait = self.wait(0, instruction.next_ip(), state.clone());
+                self.after_unknown(wait, others);
                 Next::End
             }
             FlowControl::Exception => Next::End,
@@ -206,11 +206,11 @@ impl Function {
             return self.after(instruction, state, others);
         }
         match others.returns(target) {
-            Returns::Yes => {
+            Returns::Yes if !self.is_apart => {
                 state.after_call(instruction.ip());
                 Next::On
             }
-            Returns::Perhaps => self.after(instruction, state, others),
+            Returns::Yes | Returns::Perhaps => self.after(instruction, state, others),
             Returns::Never => Next::End,
             Returns::Unsettled => {
                 state.after_call(instruction.ip());
@@ -219,8 +219,8 @@ impl Function {
                         wait.state.join(state);
                     }
                     None => {
-                        let (from, state) = (self.current, state.clone());
-                        self.waits.push(Wait { callee: target, from, next, state });
+                        let wait = self.wait(target, next, state.clone());
+                        self.waits.push(wait);
                     }
                 }
                 Next::End
@@ -231,9 +231,14 @@ impl Function {
     /// After a call of which nothing says that it never returns. Where a function may begin next, it may be one.
     fn after(&mut self, instruction: &Instruction, state: &mut State, others: &dyn Others) -> Next {
         state.after_call(instruction.ip());
-        let (from, next, state) = (self.current, instruction.next_ip(), state.clone());
-        self.after_unknown(Wait { callee: 0, from, next, state }, others);
+        let wait = self.wait(0, instruction.next_ip(), state.clone());
+        self.after_unknown(wait, others);
         Next::End
+    }
+
+    /// A call in the block that is carried out.
+    fn wait(&self, callee: u64, next: u64, state: State) -> Wait {
+        Wait { callee, from: self.current, is_apart: self.is_apart, next, state }
     }
 
     /// Goes on after a call of a function that may return. Returns whether there is something to do.
@@ -245,10 +250,11 @@ impl Function {
         goes_on
     }
 
-    /// Whether the function may end with the call before this place.
+    /// Whether the function, or its part, may end with the call before this place. Between parts there is no space, and
+    /// the function that is called may be one that returns or not, as its arguments say.
     fn may_end(&mut self, wait: &Wait, others: &dyn Others) -> bool {
-        let begins = others.after_padding(wait.next);
-        if !begins.is_multiple_of(FUNCTION_ALIGNMENT) || self.blocks.contains_key(&begins) {
+        let begins = if wait.is_apart { wait.next } else { others.after_padding(wait.next) };
+        if !(wait.is_apart || begins.is_multiple_of(FUNCTION_ALIGNMENT)) || self.blocks.contains_key(&begins) {
             return false;
         }
         match self.doubtful.iter_mut().find(|known| known.next == begins) {
@@ -256,8 +262,7 @@ impl Function {
                 known.state.join(&wait.state);
             }
             None => {
-                let (from, state) = (wait.from, wait.state.clone());
-                self.doubtful.push(Wait { callee: 0, from, next: begins, state });
+                self.doubtful.push(Wait { callee: 0, next: begins, state: wait.state.clone(), ..*wait });
             }
         }
         true
