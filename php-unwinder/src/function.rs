@@ -9,6 +9,10 @@ use uunwind_core::plugin::{Description, Text, TABLE_NONE, TEXT_LIMIT};
 
 /// Limit of the opcodes of a function.
 const CODE_LIMIT: u32 = 1 << 24;
+/// `zend_refcounted_h.u.type_info`, the second half of a string's first word: what all strings have (`IS_STRING`), and
+/// the flags (`GC_FLAGS_MASK`) that they may have.
+const STRING_TYPE: u64 = 6;
+const STRING_FLAGS: u64 = 0x3f0;
 
 /// Where in its function a frame is.
 #[derive(Clone, Copy)]
@@ -150,12 +154,19 @@ impl Parts {
     }
 }
 
-/// The text of a string (`zend_string`).
+/// The text of a string (`zend_string`). `None`: it is none, or not any more. A file's name is freed while the frame
+/// that has it is still the innermost one; what is freed begins with the address of the next free block, and from PHP
+/// 8.4 on ends with it, too.
 fn string(guest: &Guest<'_>, facts: &Facts, address: u64) -> Option<Text> {
     if address == 0 || !address.is_multiple_of(8) {
         return None;
     }
-    let len = guest.word(address.wrapping_add(facts.string_len.into()))?;
+    let mut words = [0; 2];
+    guest.words(address, [0, facts.string_len], &mut words)?;
+    let [header, len] = words;
+    if (header >> 32) & !STRING_FLAGS != STRING_TYPE {
+        return None;
+    }
     Some(Text {
         address: address.wrapping_add(facts.string_text.into()),
         len: u32::try_from(len).ok()?,

@@ -29,6 +29,14 @@ pub fn tree() -> PathBuf {
     uu().ancestors().nth(2).expect("uu lies in bin/").to_path_buf()
 }
 
+/// What a folder holds, in order; nothing, if it cannot be read.
+pub fn list(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut paths: Vec<PathBuf> = entries.collect();
+    paths.sort();
+    paths
+}
+
 /// A program under observation, as source: `tests/targets/<relative>`.
 pub fn source(relative: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("targets").join(relative);

@@ -39,10 +39,38 @@ pub struct Entry {
     pub opline_loaded: u64,
     /// DWARF numbers of the registers of the frame and of the opline.
     pub registers: (u8, u8),
-    /// CFA minus stack pointer in the body.
-    pub frame_bytes: u32,
-    /// From the stack pointer to the frame register's former value.
+    /// How its body finds its frame.
+    pub base: Base,
+    /// CFA minus the address of the frame register's former value.
     pub saved: u32,
+}
+
+/// The register from which a function's body addresses its frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Base {
+    /// rsp or rbp.
+    register: Register,
+    /// CFA minus its value.
+    below_cfa: u32,
+}
+
+impl Base {
+    /// CFA minus the address of a memory operand, if it is a word of the frame.
+    fn slot(&self, instruction: &Instruction) -> Option<u32> {
+        let is_plain = instruction.memory_base() == self.register && instruction.memory_index() == Register::None;
+        let distance = (instruction.memory_displacement64() as i64).checked_neg()?;
+        let below = i64::from(self.below_cfa).checked_add(distance).filter(|_| is_plain)?;
+        u32::try_from(below).ok().filter(|below| *below >= 8)
+    }
+
+    /// What [`Function::cfa_offset`] says of a function's part that begins with this frame.
+    fn cfa_offset(&self) -> u64 {
+        if self.register == Register::RSP {
+            self.below_cfa.into()
+        } else {
+            0
+        }
+    }
 }
 
 /// Is the loop built with registers of its own? `None`: the file does not say.
@@ -61,7 +89,7 @@ pub fn find(elf: &dyn Elf) -> Option<Loop> {
         return None;
     }
     let entry = entry(&code)?;
-    let cold = cold(elf, exec, &code, entry.frame_bytes);
+    let cold = cold(elf, exec, &code, &entry.base);
     let leaving = leaving(&code, &entry)?;
     let switching = switching(elf, exec, &code, entry.registers.0);
     let known = elf.symbol(SWITCHES)?.address;
@@ -74,43 +102,41 @@ fn extent(span: Span) -> Extent {
     Extent { start: span.start, end: span.end }
 }
 
-/// Reads the loop's start: `mov [rsp + saved], frame; mov frame, rdi; ... mov opline, [frame]`.
+/// Reads the loop's start: `mov [rsp + saved], frame; mov frame, rdi; ... mov opline, [frame]`, or the same by rbp.
 fn entry(code: &[Instruction]) -> Option<Entry> {
     // The return address.
     let mut frame_bytes = 8u32;
+    let mut by_rbp = None;
     let mut saved = Vec::new();
     let mut loaded = None;
     for instruction in code.iter().take(NEAR) {
         let (to, from) = (instruction.op0_register(), instruction.op1_register());
-        let is_slot = instruction.memory_base() == Register::RSP && instruction.memory_index() == Register::None;
+        let base = by_rbp.unwrap_or(Base { register: Register::RSP, below_cfa: frame_bytes });
         match instruction.mnemonic() {
             Mnemonic::Push => frame_bytes = frame_bytes.checked_add(8)?,
             Mnemonic::Sub if to == Register::RSP => {
                 frame_bytes = frame_bytes.checked_add(u32::try_from(instruction.immediate(1)).ok()?)?;
             }
-            Mnemonic::Mov if is_slot && instruction.op0_kind() == OpKind::Memory => {
-                saved.push((dwarf(from), u32::try_from(instruction.memory_displacement64()).ok()));
+            Mnemonic::Mov if to == Register::RBP && from == Register::RSP => {
+                by_rbp = Some(Base { register: Register::RBP, below_cfa: frame_bytes });
+            }
+            Mnemonic::Mov if instruction.op0_kind() == OpKind::Memory => {
+                saved.extend(base.slot(instruction).map(|slot| (dwarf(from), slot)));
             }
             Mnemonic::Mov if from == Register::RDI && loaded.is_none() => {
                 let register = dwarf(to).filter(|number| matches!(number, 3 | 6 | 12..=15))?;
                 let (_, slot) = saved.iter().find(|(saved, _)| *saved == Some(register))?;
-                loaded = Some((register, instruction.next_ip(), slot.filter(|slot| slot + 8 <= frame_bytes)?));
+                loaded = Some((register, instruction.next_ip(), *slot));
             }
             Mnemonic::Mov if instruction.op1_kind() == OpKind::Memory => {
                 let Some((register, frame_loaded, saved)) = loaded else { continue };
-                let base = instruction.memory_base();
-                let is_frame = base == Register::RDI || dwarf(base) == Some(register);
+                let address = instruction.memory_base();
+                let is_frame = address == Register::RDI || dwarf(address) == Some(register);
                 let is_first = instruction.memory_displacement64() == 0 && instruction.memory_index() == Register::None;
                 if is_frame && is_first && instruction.memory_size().size() == 8 {
                     let opline = dwarf(to).filter(|number| matches!(number, 3 | 6 | 12..=15) && *number != register)?;
                     let opline_loaded = instruction.next_ip();
-                    return Some(Entry {
-                        frame_loaded,
-                        opline_loaded,
-                        registers: (register, opline),
-                        frame_bytes,
-                        saved,
-                    });
+                    return Some(Entry { frame_loaded, opline_loaded, registers: (register, opline), base, saved });
                 }
             }
             _ => {}
@@ -125,8 +151,7 @@ fn leaving(code: &[Instruction], entry: &Entry) -> Option<Vec<Extent>> {
         i.mnemonic() == Mnemonic::Mov
             && i.op1_kind() == OpKind::Memory
             && dwarf(i.op0_register()) == Some(entry.registers.0)
-            && i.memory_base() == Register::RSP
-            && i.memory_displacement64() == u64::from(entry.saved)
+            && entry.base.slot(i) == Some(entry.saved)
     };
     let mut ranges = Vec::new();
     for (at, restore) in code.iter().enumerate().filter(|(_, i)| restores(i)) {
@@ -138,12 +163,12 @@ fn leaving(code: &[Instruction], entry: &Entry) -> Option<Vec<Extent>> {
 }
 
 /// The parts that the compiler has put elsewhere: what the loop jumps to and is part of a function with its frame.
-fn cold(elf: &dyn Elf, exec: Span, code: &[Instruction], frame_bytes: u32) -> Vec<Extent> {
+fn cold(elf: &dyn Elf, exec: Span, code: &[Instruction], base: &Base) -> Vec<Extent> {
     let targets = code.iter().filter(is_jump).map(Instruction::near_branch_target);
     let functions = elf.functions();
     let outside = targets.filter(|target| !(exec.start..exec.end).contains(target)).filter_map(|target| {
         let at = functions.partition_point(|function| function.span.start <= target).checked_sub(1)?;
-        functions.get(at).filter(|f| f.span.end > target && f.cfa_offset == u64::from(frame_bytes))
+        functions.get(at).filter(|f| f.span.end > target && f.cfa_offset == base.cfa_offset())
     });
     let mut parts: Vec<Extent> = outside.map(|function| extent(function.span)).collect();
     parts.sort_by_key(|part| part.start);
@@ -245,8 +270,8 @@ mod tests {
     #[test]
     fn the_start_shows_the_registers() {
         let found = entry(&decoded(&START));
-        let expected =
-            Entry { frame_loaded: 0x1014, opline_loaded: 0x101f, registers: (14, 15), frame_bytes: 0xa0, saved: 0x48 };
+        let base = Base { register: Register::RSP, below_cfa: 0xa0 };
+        let expected = Entry { frame_loaded: 0x1014, opline_loaded: 0x101f, registers: (14, 15), base, saved: 0x58 };
         assert_eq!(found, Some(expected));
         // The register is not saved, or is loaded from elsewhere.
         for (at, byte) in [(13, 0x90), (14, 0x6c), (19, 0xf6), (30, 0x3e)] {
@@ -254,6 +279,22 @@ mod tests {
             other[at] = byte;
             assert_eq!(entry(&decoded(&other)), None, "{at}");
         }
+    }
+
+    /// As objdump shows Debian's php8.4, without the stack protector.
+    const BY_RBP: [u8; 33] = [
+        0x55, 0x48, 0x89, 0xe5, 0x41, 0x55, 0x41, 0x54, 0x53, 0x48, 0x83, 0xec, 0x78, 0x31, 0xc0, 0x4c, 0x89, 0x75,
+        0xc8, 0x49, 0x89, 0xfe, 0x4c, 0x89, 0x7d, 0xc0, 0x48, 0x85, 0xff, 0x90, 0x4c, 0x8b, 0x3f,
+    ];
+
+    #[test]
+    fn a_frame_by_rbp_is_read() {
+        let base = Base { register: Register::RBP, below_cfa: 16 };
+        let expected = Entry { frame_loaded: 0x1016, opline_loaded: 0x1021, registers: (14, 15), base, saved: 0x48 };
+        assert_eq!(entry(&decoded(&BY_RBP)), Some(expected));
+        // mov r14, [rbp - 0x38]; mov r15, [rbp - 0x40]; pop rbx; ret
+        let end = [0x4c, 0x8b, 0x75, 0xc8, 0x4c, 0x8b, 0x7d, 0xc0, 0x5b, 0xc3];
+        assert_eq!(leaving(&decoded(&end), &expected), Some(vec![Extent { start: 0x1004, end: 0x100a }]));
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn facts(elf: &dyn Elf) -> Result<Option<Facts>, String> {
     let from = |address: u64| address.checked_sub(found.exec.start).and_then(|bytes| u32::try_from(bytes).ok());
     let loaded = from(entry.frame_loaded).zip(from(entry.opline_loaded));
     (facts.exec_entry, facts.exec_loaded) = loaded.ok_or_else(|| wrong("whose interpreter loop is too long"))?;
-    facts.exec_saved = entry.frame_bytes.saturating_sub(entry.saved);
+    facts.exec_saved = entry.saved;
     (facts.frame_register, facts.opline_register) = (entry.registers.0.into(), entry.registers.1.into());
     facts.exec = found.exec;
     let lists =
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn another_version_or_build_is_refused_by_name() {
-        let served = "; served is PHP 8.2 without threads on x86-64";
+        let served = "; served is PHP 8.2 and 8.4 without threads on x86-64";
         for (text, version) in [
             ("..Zend Engine v3.4.0, Copyright", "7.4.0"),
             ("Zend Engine v4.5.1-dev, Copyright", "8.5.1"),

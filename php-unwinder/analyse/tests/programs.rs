@@ -1,6 +1,6 @@
-//! The PHPs of this machine.
+//! The PHPs of this machine, and those that `ci/interpreters` has fetched.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use uunwind_elf::Image;
 use uunwind_php_analyse::{analyse, Facts};
 
@@ -11,7 +11,12 @@ fn programs() -> Vec<PathBuf> {
         let is_version = version.chars().all(|c| c.is_ascii_digit() || c == '.') && !version.is_empty();
         is_version && path.symlink_metadata().is_ok_and(|about| about.is_file())
     };
-    let entries = ["/usr/bin", "/usr/sbin"].iter().flat_map(|folder| std::fs::read_dir(Path::new(folder)));
+    let me = std::env::current_exe().expect("the path of the test program");
+    let fetched = me.ancestors().nth(3).expect("test programs lie three folders below the target folder");
+    let suites = std::fs::read_dir(fetched.join("interpreters")).into_iter().flatten().flatten();
+    let folders = suites.map(|suite| suite.path().join("usr/bin"));
+    let folders = folders.chain(["/usr/bin", "/usr/sbin"].map(PathBuf::from));
+    let entries = folders.flat_map(std::fs::read_dir);
     entries.flatten().flatten().map(|entry| entry.path()).filter(is_php).collect()
 }
 

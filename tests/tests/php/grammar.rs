@@ -74,10 +74,11 @@ impl Program {
     /// Checks a stack's PHP frames: each is at a line of its own, and was called by a line that calls it, directly or
     /// through functions in C that the line names; the program is outermost. Returns their number; 0: there is none.
     pub fn check(&self, sample: &Sample) -> Result<usize, String> {
-        let frames = runtime::frames(sample);
+        let mut frames = runtime::frames(sample);
         if frames.is_empty() {
             return Ok(0);
         }
+        frames.iter_mut().for_each(|frame| frame.name = without_place(&frame.name));
         let mut called: Vec<&str> = Vec::new();
         for frame in &frames {
             if frame.file == INTERNAL {
@@ -138,6 +139,14 @@ impl Program {
     }
 }
 
+/// A function's name, without what closures have in theirs from PHP 8.4 on: where they were written.
+fn without_place(name: &str) -> String {
+    match name.split_once("{closure:") {
+        Some((before, _)) if name.ends_with('}') => format!("{before}{CLOSURE}"),
+        _ => name.into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,6 +171,8 @@ mod tests {
         assert_eq!(program.check(&sample(&[("f", 4), ("g", 9), (MAIN, 12)])), Ok(3));
         let closure = [("f", 4), (CLOSURE, 10), ("array_map", 0), ("g", 10), (MAIN, 12)];
         assert_eq!(program.check(&sample(&closure)), Ok(5));
+        let named = [("f", 4), ("{closure:g():10}", 10), ("array_map", 0), ("g", 10), (MAIN, 12)];
+        assert_eq!(program.check(&sample(&named)), Ok(5));
         assert_eq!(program.check(&sample(&[])), Ok(0));
         let wrong: [&[(&str, u32)]; 6] = [
             &[("f", 9), ("g", 9), (MAIN, 12)],

@@ -15,20 +15,32 @@ pub struct Php {
     /// Its version, as `PHP_VERSION` is.
     pub version: String,
     path: PathBuf,
+    /// Where its extensions lie, if it is not installed.
+    extensions: Option<PathBuf>,
 }
 
 /// Options: no file of options, and the library by which the tests call C.
 const OPTIONS: &[&str] = &["-n", "-d", "extension=ffi", "-d", "ffi.enable=1", "-d", "zend.assertions=-1"];
 
-/// The interpreter of this machine.
+/// The interpreter of this machine, and those that `ci/interpreters` has fetched.
 pub fn all() -> Vec<Php> {
-    asked("/usr/bin/php".into()).into_iter().collect()
+    let mut found: Vec<Php> = asked("/usr/bin/php".into(), None).into_iter().collect();
+    for suite in paths::list(&paths::target().join("interpreters")) {
+        let extensions = paths::list(&suite.join("usr/lib/php")).into_iter().find(|path| path.join("ffi.so").exists());
+        let is_php = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.strip_prefix("php").is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        let programs = paths::list(&suite.join("usr/bin")).into_iter().filter(is_php);
+        found.extend(programs.filter_map(|path| asked(path, extensions.clone())));
+    }
+    found
 }
 
-fn asked(path: PathBuf) -> Option<Php> {
+fn asked(path: PathBuf, extensions: Option<PathBuf>) -> Option<Php> {
     let asked = Command::new(&path).args(["-n", "-r", "echo PHP_VERSION;"]).output();
     let version = asked.ok().filter(|out| out.status.success())?;
-    Some(Php { version: String::from_utf8_lossy(&version.stdout).into_owned(), path })
+    Some(Php { version: String::from_utf8_lossy(&version.stdout).into_owned(), path, extensions })
 }
 
 impl Php {
@@ -42,8 +54,12 @@ impl Php {
 
     /// The command line that runs a script.
     pub fn run(&self, script: &str) -> Vec<OsString> {
+        let folder = self
+            .extensions
+            .iter()
+            .flat_map(|folder| ["-d".into(), format!("extension_dir={}", folder.display()).into()]);
         let options = OPTIONS.iter().map(|option| (*option).into());
-        [self.path.clone().into()].into_iter().chain(options).chain([path(script).into()]).collect()
+        [self.path.clone().into()].into_iter().chain(folder).chain(options).chain([path(script).into()]).collect()
     }
 }
 

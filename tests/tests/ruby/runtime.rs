@@ -22,14 +22,8 @@ pub struct Ruby {
 /// The interpreter of this machine, and those that `ci/interpreters` has fetched.
 pub fn all() -> Vec<Ruby> {
     let mut found: Vec<Ruby> = asked("/usr/bin/ruby".into(), None).into_iter().collect();
-    let list = |folder: PathBuf| {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        let mut paths: Vec<PathBuf> = entries.collect();
-        paths.sort();
-        paths
-    };
-    for suite in list(paths::target().join("interpreters")) {
-        for path in list(suite.join("usr/bin")) {
+    for suite in paths::list(&paths::target().join("interpreters")) {
+        for path in paths::list(&suite.join("usr/bin")) {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let Some(version) = name.strip_prefix("ruby").filter(|v| v.starts_with(|c: char| c.is_ascii_digit()))
             else {
