@@ -9,7 +9,9 @@ use grammar::Program;
 use runtime::{Expected, Php};
 use std::ffi::OsStr;
 use std::process::Command;
+use uunwind_tests::attached;
 use uunwind_tests::own_walks::{self, Reads};
+use uunwind_tests::running::Running;
 use uunwind_tests::samples::{Frame, Sample};
 use uunwind_tests::{chance, paths, skips, uu};
 
@@ -101,6 +103,29 @@ fn anywhere(php: &Php) -> Result<(), String> {
     let command: Vec<&OsStr> = command.iter().map(|word| &**word).collect();
     let samples = uu::record(&scratch, &["-r", "999"], configure, &command).expect_code(0).samples();
     are_possible(php, &program, &samples)
+}
+
+/// A program that runs already: the same frames, and the summary names the language as its people write it.
+#[test]
+fn a_running_program() {
+    each(|php| {
+        let scratch = paths::scratch(&format!("running-{}", php.version));
+        let words = php.run("async");
+        let mut command = Command::new(&words[0]);
+        php.configure(command.args(&words[1..]), &scratch.join("oracle"));
+        let mut running = Running::start(command.env("UU_TEST_SECONDS", "600"));
+        let (_, samples, summary) = attached::record_cpu(&scratch, running.pid(), 0.5, &["-r", "199"]);
+        running.kill();
+        let program = program()?;
+        let mut right = 0;
+        for sample in samples.iter().filter(|sample| sample.complete() && !sample.flags.contains("desync")) {
+            right += usize::from(program.check(sample).map_err(|e| format!("{e}\n{}", sample.text()))? > 0);
+        }
+        if right * 10 < samples.len() * 8 || !summary.contains("\nHottest lines of PHP, ") {
+            return Err(format!("PHP frames in {right} of {} samples\n{summary}", samples.len()));
+        }
+        Ok(())
+    });
 }
 
 /// The same scripts without a recorder: the program's own handler calls uu_walk().
