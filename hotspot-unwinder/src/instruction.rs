@@ -217,6 +217,8 @@ fn one_byte(bytes: &[u8], at: usize, prefix: Operand) -> Option<(usize, Effect)>
             ends(bytes, end, Effect::Add(8))
         }
         0x70..=0x7f | 0xe0..=0xe3 | 0xa8 | 0xb0..=0xb7 => plain(1),
+        // xchg with rax.
+        0x91..=0x97 if prefix.register(opcode) == RSP => ends(bytes, next, Effect::Other),
         0x90..=0x99 | 0x9b | 0xa4..=0xa7 | 0xaa..=0xaf | 0xf5 | 0xf8..=0xfd => plain(0),
         // pushf and popf.
         0x9c => ends(bytes, next, Effect::PushOther),
@@ -334,4 +336,17 @@ fn indirect(bytes: &[u8], at: usize, prefix: Operand) -> Option<(usize, Effect)>
         _ => return None,
     };
     ends(bytes, end, effect)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exchange_with_the_stack_pointer_changes_it() {
+        assert_eq!(decode(&[0x48, 0x94]), Some((2, Effect::Other)));
+        // r12, and a nop.
+        assert_eq!(decode(&[0x49, 0x94]), Some((2, Effect::None)));
+        assert_eq!(decode(&[0x90]), Some((1, Effect::None)));
+    }
 }
