@@ -8,7 +8,7 @@ use core::mem::size_of;
 pub use uunwind_core::plugin::guest::Plain;
 
 /// Version of this layout.
-pub const FACTS_VERSION: u32 = 1;
+pub const FACTS_VERSION: u32 = 2;
 /// Limit of all offsets in structures, in bytes.
 const LARGEST: u32 = 4096;
 
@@ -170,10 +170,18 @@ uunwind_core::plain! {
         pub pool_length: u32,
         /// `ConstantPool::_pool_holder`
         pub pool_holder: u32,
-        /// `ConstantPool::_source_file_name_index` (16 bits)
+        /// `ConstantPool::_source_file_name_index` (16 bits); 0: the class has it.
         pub pool_source: u32,
         /// `Klass::_name`
         pub klass_name: u32,
+        /// `InstanceKlass::_source_file_name_index` (16 bits), where the constant pool does not have it.
+        pub klass_source: u32,
+        /// `InstanceKlass::_constants`: the constant pool of that index.
+        pub klass_constants: u32,
+        /// `InstanceKlass::_misc_flags` (16 bits)
+        pub klass_flags: u32,
+        /// `InstanceKlass::_misc_is_anonymous`: the class's address is part of its name. 0: there is no such flag.
+        pub klass_anonymous: u32,
         /// `Symbol::_length` (16 bits)
         pub symbol_length: u32,
         /// `Symbol::_body`
@@ -227,6 +235,9 @@ impl Facts {
             self.pool_holder,
             self.pool_source,
             self.klass_name,
+            self.klass_source,
+            self.klass_constants,
+            self.klass_flags,
             self.symbol_length,
             self.symbol_body,
         ];

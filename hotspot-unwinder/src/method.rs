@@ -10,6 +10,8 @@ use uunwind_core::plugin::{Description, Text, OWN_TEXT, TABLE_LIMIT};
 const ENTRIES: u32 = 1 << 16;
 /// Bytes of a name that is joined.
 pub const ROOM: usize = 288;
+/// Bytes of an address that is part of a name.
+const ADDRESS: usize = 19;
 /// Bytes of a line table that are part of what identifies a method.
 const HASHED: u32 = 64;
 
@@ -95,9 +97,44 @@ fn mixed(sum: u64, word: u64) -> u64 {
     sum ^ sum >> 29
 }
 
+/// A constant pool.
+#[derive(Clone, Copy)]
+struct Pool {
+    address: u64,
+    entries: u32,
+}
+
+impl Pool {
+    fn read(java: &Java<'_, '_>, pool: u64) -> Option<Pool> {
+        let address = aligned(pool)?;
+        let entries = java.half(address, java.facts.pool_length).filter(|entries| *entries <= ENTRIES)?;
+        Some(Pool { address, entries })
+    }
+
+    /// The symbol of an entry that names something.
+    fn symbol(&self, java: &Java<'_, '_>, index: u16) -> Option<Symbol> {
+        let inside = index != 0 && u32::from(index) < self.entries;
+        let at = u64::from(java.facts.pool_size).wrapping_add(8 * u64::from(index));
+        inside.then(|| Symbol::read(java, java.guest.word(self.address.wrapping_add(at))?))?
+    }
+
+    /// The file that its class is from, if the class says so.
+    fn file(&self, java: &Java<'_, '_>, class: u64) -> Option<Symbol> {
+        let facts = java.facts;
+        if facts.pool_source != 0 {
+            return self.symbol(java, java.short(self.address, facts.pool_source)?);
+        }
+        // Where the class was replaced, its constant pool is another one than that of methods that still run.
+        let own = Pool::read(java, java.word(class, facts.klass_constants)?)?;
+        own.symbol(java, java.short(class, facts.klass_source)?)
+    }
+}
+
 /// What is known of a method.
 struct Parts {
     class: Symbol,
+    /// Process address of the class, where that is part of its name; otherwise 0.
+    class_address: u64,
     name: Symbol,
     signature: Symbol,
     file: Symbol,
@@ -112,31 +149,28 @@ impl Parts {
     fn read(java: &Java<'_, '_>, method: u64) -> Option<Parts> {
         let facts = java.facts;
         let Bytecode { constant, start, size } = Bytecode::of(java, method)?;
-        let pool = aligned(java.word(constant, facts.const_constants)?)?;
-        let entries = java.half(pool, facts.pool_length).filter(|entries| *entries <= ENTRIES)?;
-        let entry = |index: u16| {
-            let inside = index != 0 && u32::from(index) < entries;
-            let at = u64::from(facts.pool_size).wrapping_add(8 * u64::from(index));
-            inside.then(|| Symbol::read(java, java.guest.word(pool.wrapping_add(at))?))?
-        };
-        let name = entry(java.short(constant, facts.const_name)?)?;
-        let signature = entry(java.short(constant, facts.const_signature)?)?;
-        let holder = aligned(java.word(pool, facts.pool_holder)?)?;
+        let pool = Pool::read(java, java.word(constant, facts.const_constants)?)?;
+        let name = pool.symbol(java, java.short(constant, facts.const_name)?)?;
+        let signature = pool.symbol(java, java.short(constant, facts.const_signature)?)?;
+        let holder = aligned(java.word(pool.address, facts.pool_holder)?)?;
         let class = Symbol::read(java, java.word(holder, facts.klass_name)?)?;
-        let file = entry(java.short(pool, facts.pool_source)?).unwrap_or(Symbol::NONE);
+        let is_anonymous = facts.klass_anonymous != 0
+            && u32::from(java.short(holder, facts.klass_flags)?) & facts.klass_anonymous != 0;
+        let class_address = if is_anonymous { holder } else { 0 };
+        let file = pool.file(java, holder).unwrap_or(Symbol::NONE);
         let table = start.wrapping_add(size.into());
         let flags = u32::from(java.short(constant, facts.const_flags)?);
         let bytes = u64::from(java.half(constant, facts.const_words)?).checked_mul(8)?;
         let rest = constant.wrapping_add(bytes).saturating_sub(table);
         let has_lines = flags & facts.const_has_lines != 0;
         let table_len = if has_lines { rest.min(TABLE_LIMIT.into()) as u32 } else { 0 };
-        Some(Parts { class, name, signature, file, table, table_len, size })
+        Some(Parts { class, class_address, name, signature, file, table, table_len, size })
     }
 
     /// A hash of all that names it.
     #[inline(never)]
     fn fingerprint(&self, java: &Java<'_, '_>) -> Option<u64> {
-        let sum = mixed(self.size.into(), self.table_len.into());
+        let sum = mixed(mixed(self.size.into(), self.table_len.into()), self.class_address);
         let sum = self.signature.hash(java, self.name.hash(java, self.class.hash(java, sum)?)?)?;
         let sum = if self.file.len == 0 { sum } else { self.file.hash(java, sum)? };
         let table = java.guest.hash(self.table, self.table_len.min(HASHED) as usize)?;
@@ -172,7 +206,8 @@ impl Parts {
     /// `package.Class.method`, cut to the room.
     #[inline(never)]
     fn join(&self, java: &Java<'_, '_>, room: &mut [u8; ROOM]) -> Option<usize> {
-        let class = (self.class.len as usize).min(ROOM / 2 + ROOM / 4);
+        let suffix = if self.class_address == 0 { 0 } else { ADDRESS };
+        let class = (self.class.len as usize).min(ROOM / 2 + ROOM / 4 - suffix);
         let bytes = room.get_mut(..class)?;
         if !java.guest.bytes(self.class.address, bytes) {
             return None;
@@ -183,11 +218,21 @@ impl Parts {
         if let Some(byte) = hidden.and_then(|at| bytes.get_mut(at)) {
             *byte = b'/';
         }
-        *room.get_mut(class)? = b'.';
-        let start = class.checked_add(1)?;
+        let end_of_class = class.checked_add(suffix)?;
+        put_address(self.class_address, room.get_mut(class..end_of_class)?);
+        *room.get_mut(end_of_class)? = b'.';
+        let start = end_of_class.checked_add(1)?;
         let end = start.saturating_add(self.name.len as usize).min(ROOM);
         java.guest.bytes(self.name.address, room.get_mut(start..end)?).then_some(end)
     }
+}
+
+/// `/0x` and an address in 16 digits, as `Klass::external_name` puts it after the name of an anonymous class; only as
+/// much as there are bytes.
+fn put_address(address: u64, bytes: &mut [u8]) {
+    let digits = (0..16u32).rev().map(|place| (address >> (4 * place) & 15) as u8);
+    let digits = digits.map(|digit| if digit < 10 { b'0' } else { b'a' - 10 }.wrapping_add(digit));
+    bytes.iter_mut().zip((*b"/0x").into_iter().chain(digits)).for_each(|(byte, digit)| *byte = digit);
 }
 
 /// Emits a method. `index`: of its bytecode. False: this is no method.
@@ -196,4 +241,16 @@ pub fn emit(java: &Java<'_, '_>, method: u64, index: Option<u32>, room: &mut Roo
     // That there is no room ends the walk.
     let _ = java.guest.emit(name, index.map_or(0, |index| u64::from(index) + 1));
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_in_a_name_has_sixteen_digits() {
+        let mut bytes = [0; ADDRESS];
+        put_address(0x8_0006_a0c4_0f9e, &mut bytes);
+        assert_eq!(&bytes, b"/0x00080006a0c40f9e");
+    }
 }

@@ -22,6 +22,7 @@ pub mod header;
 pub mod held;
 pub mod interpreters;
 pub mod java;
+pub mod jvms;
 pub mod looks;
 pub mod lua;
 pub mod lua_grammar;

@@ -116,6 +116,10 @@ fn facts() -> Facts {
         pool_holder: 24,
         pool_source: 54,
         klass_name: 24,
+        klass_source: 0,
+        klass_constants: 0,
+        klass_flags: 0,
+        klass_anonymous: 0,
         symbol_length: 4,
         symbol_body: 6,
     }

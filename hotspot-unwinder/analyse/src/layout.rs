@@ -102,6 +102,12 @@ pub fn of(tables: &Tables, image: &Image, jdk: u32) -> Result<Facts, String> {
     if entry_frame != Some(-6) {
         return Err("whose entry frames are of another form".to_owned());
     }
+    let pool_source = optional("ConstantPool", "_source_file_name_index")?;
+    let of_class = |name: &str| if pool_source == 0 { offset("InstanceKlass", name) } else { Ok(0) };
+    // Classes whose names do not say which one they are; later versions put that into the name.
+    let anonymous = ["InstanceKlass::_misc_is_anonymous", "InstanceKlass::_misc_is_unsafe_anonymous"]
+        .iter()
+        .find_map(|name| tables.constant(name));
     let absent = Place { at: 0, form: ABSENT };
     let deopt_mh =
         [("CompiledMethod", "_deopt_mh_handler_begin", ADDRESS), ("nmethod", "_deopt_mh_handler_offset", FROM_BLOB)];
@@ -178,8 +184,12 @@ pub fn of(tables: &Tables, image: &Image, jdk: u32) -> Result<Facts, String> {
         pool_size: size_of(tables, "ConstantPool")?,
         pool_length: offset("ConstantPool", "_length")?,
         pool_holder: offset("ConstantPool", "_pool_holder")?,
-        pool_source: offset("ConstantPool", "_source_file_name_index")?,
+        pool_source,
         klass_name: offset("Klass", "_name")?,
+        klass_source: of_class("_source_file_name_index")?,
+        klass_constants: of_class("_constants")?,
+        klass_flags: if anonymous.is_some() { offset("InstanceKlass", "_misc_flags")? } else { 0 },
+        klass_anonymous: anonymous.unwrap_or(0) as u32,
         symbol_length: offset("Symbol", "_length")?,
         symbol_body: offset("Symbol", "_body")?,
     };

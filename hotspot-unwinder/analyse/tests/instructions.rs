@@ -1,33 +1,38 @@
 //! Instructions as the signal half understands them, against iced's decoder, over the code of this machine's JVMs.
 
+#[path = "../../../tests/src/jvms.rs"]
+mod jvms;
+
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register};
 use std::collections::BTreeMap;
 use uunwind_elf::Image;
 use uunwind_hotspot::instruction::{decode, Effect, LONGEST};
 
+/// The entry of the dynamic section that has the address of the first function in the code's segment.
+const DT_INIT: i64 = 12;
 /// Bytes of code that are looked at, of each file.
 const BYTES: u64 = 6 << 20;
 
 fn executable() -> Vec<(std::path::PathBuf, Vec<u8>)> {
-    let folders = std::fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten();
-    let files = folders.filter(|folder| !folder.path().is_symlink()).map(|f| f.path().join("lib/server/libjvm.so"));
-    files
-        .filter_map(|file| {
-            let image = Image::open(&file).ok()?;
-            let code = image.segments().iter().find(|segment| segment.kind == 1 && segment.flags & 1 != 0)?;
-            let mut bytes = vec![0; code.file_size.min(BYTES) as usize];
-            image.read_address(code.address, &mut bytes).then_some((file, bytes))
-        })
-        .collect()
+    let missing = |version| {
+        uunwind_skips::skipped("machine code of HotSpot", &format!("this machine has no JDK {version}"));
+    };
+    let read = |file: std::path::PathBuf| {
+        let image = Image::open(&file).ok()?;
+        let code = image.segments().iter().find(|segment| segment.kind == 1 && segment.flags & 1 != 0)?;
+        // Linkers of before 2018 put tables before the code, in the same segment.
+        let start = image.dynamic().value(DT_INIT)?;
+        let size = code.address.checked_add(code.file_size)?.checked_sub(start)?;
+        let mut bytes = vec![0; size.min(BYTES) as usize];
+        image.read_address(start, &mut bytes).then_some((file, bytes))
+    };
+    let files = jvms::served(missing).into_iter().map(|jvm| jvm.library());
+    files.map(|file| read(file.clone()).unwrap_or_else(|| panic!("{}: no code", file.display()))).collect()
 }
 
 #[test]
 fn lengths_and_effects_are_those_of_another_decoder() {
-    let all = executable();
-    if all.is_empty() {
-        return uunwind_skips::skipped("machine code of HotSpot", "this machine has no JVM");
-    }
-    for (path, code) in all {
+    for (path, code) in executable() {
         let mut decoder = Decoder::with_ip(64, &code, 0, DecoderOptions::NONE);
         let mut factory = InstructionInfoFactory::new();
         let mut instruction = Instruction::default();

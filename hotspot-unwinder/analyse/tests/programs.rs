@@ -1,5 +1,9 @@
 //! The JVMs of this machine: what is found in their files, against what is in memory once they are loaded.
 
+#[path = "../../../tests/src/jvms.rs"]
+mod jvms;
+
+use jvms::Jvm;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
@@ -9,14 +13,10 @@ use uunwind_hotspot::facts::Facts;
 use uunwind_hotspot_analyse::{analyse, tables_of};
 use uunwind_language::Finding;
 
-/// The `libjvm.so` of this machine.
-fn libraries() -> Vec<PathBuf> {
-    let folders = std::fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten();
-    let files = folders.map(|folder| folder.path().join("lib/server/libjvm.so"));
-    let mut found: Vec<PathBuf> = files.filter_map(|file| std::fs::canonicalize(file).ok()).collect();
-    found.sort();
-    found.dedup();
-    found
+/// The JVMs of this machine that are served.
+fn served(what: &str) -> Vec<PathBuf> {
+    let missing = |version| uunwind_skips::skipped(what, &format!("this machine has no JDK {version}"));
+    jvms::served(missing).iter().map(Jvm::library).collect()
 }
 
 fn image(path: &Path) -> Image {
@@ -25,11 +25,7 @@ fn image(path: &Path) -> Image {
 
 #[test]
 fn this_machine_s_jvms_are_served() {
-    let all = libraries();
-    if all.is_empty() {
-        return uunwind_skips::skipped("facts of HotSpot", "this machine has no JVM");
-    }
-    for path in &all {
+    for path in &served("facts of HotSpot") {
         match analyse(&image(path)) {
             Finding::Facts(bytes) => {
                 let words: Vec<u64> = bytes
@@ -39,7 +35,7 @@ fn this_machine_s_jvms_are_served() {
                 let copy: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).take(bytes.len()).collect();
                 println!("{}: {:?}", path.display(), Facts::read(&copy));
             }
-            Finding::Refused(why) => uunwind_skips::skipped(&format!("facts of {}", path.display()), &why),
+            Finding::Refused(why) => panic!("{}: {why}", path.display()),
             Finding::Unclaimed => panic!("{}: no HotSpot was found", path.display()),
         }
     }
@@ -48,11 +44,7 @@ fn this_machine_s_jvms_are_served() {
 /// The oracle is the loaded library: its initialisation has filled the tables in.
 #[test]
 fn offsets_are_those_in_the_memory_of_a_loaded_library() {
-    let all = libraries();
-    if all.is_empty() {
-        return uunwind_skips::skipped("tables of HotSpot", "this machine has no JVM");
-    }
-    for path in &all {
+    for path in &served("tables of HotSpot") {
         let tables = tables_of(&image(path)).unwrap_or_else(|| panic!("{}: no tables", path.display()));
         let name = CString::new(path.as_os_str().as_bytes()).expect("a path");
         // SAFETY: HotSpot's libraries may be loaded into any process: nothing runs but their initialisation.

@@ -18,6 +18,11 @@ void Java_Places_sample(environment env, void *class) {
     sample();
 }
 
+void Java_Virtual_sample(environment env, void *class) {
+    (void)env, (void)class;
+    sample();
+}
+
 static void call(environment env, void *class, void *name) {
     const char *(*text)(environment, void *, void *) =
         (const char *(*)(environment, void *, void *))(*env)[GET_STRING_UTF_CHARS];
