@@ -1,13 +1,15 @@
 //! Java stacks against the runtime's own view, and against the only order in which a program's methods call each other,
 //! with the JVMs of this machine.
 
+use serde_json::Value;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 use uunwind_tests::jvms::{self, Jvm};
+use uunwind_tests::running::Running;
 use uunwind_tests::samples::{beside, Frame, Sample};
-use uunwind_tests::{builds, chance, compile, java, paths, skips, uu};
+use uunwind_tests::{attached, builds, chance, compile, cores, dumps, java, paths, process, skips, uu};
 
 /// A tick of the timer at the moment of an explicit signal would swallow it, so the rate is the lowest.
 const EXPLICIT: &[&str] = &["--explicit", "-r", "1"];
@@ -192,6 +194,58 @@ fn is_whole(expected: &[Place], sample: &Sample) -> Result<bool, String> {
         }
         None if sample.stop == LOST && !got.is_empty() && expected.starts_with(got) => Ok(false),
         _ => Err("the stack is neither whole nor cut".into()),
+    }
+}
+
+/// A running JVM, from outside: recorded, dumped, and its core file.
+#[test]
+fn from_outside() {
+    let what = "Java stacks from outside";
+    let jvms = served(what);
+    // The oldest one and the newest, for each change.
+    let ends = [jvms.first(), jvms.last()];
+    for jvm in jvms.iter().filter(|jvm| builds::every() || ends.iter().flatten().any(|end| end.version == jvm.version))
+    {
+        let scratch = paths::scratch(&format!("hotspot-outside-{}", jvm.version));
+        build(jvm, &scratch, "hotspot/Waits.java");
+        // A small core file.
+        let options =
+            ["-Xmx32m", "-XX:+UseSerialGC", "-XX:ReservedCodeCacheSize=16m", "-XX:CompressedClassSpaceSize=16m"];
+        let words = command(jvm, &scratch, &options, "Waits");
+        let mut program = Command::new(&words[0]);
+        let mut running = Running::ready(program.args(&words[1..]).env_remove("JAVA_TOOL_OPTIONS"));
+        let pid = running.pid();
+        let (_, samples, said) = attached::record_cpu(&scratch, pid, 0.3, &[]);
+        let works = samples.iter().filter(|sample| {
+            let names: Vec<String> = methods(sample).into_iter().map(|(name, ..)| name).collect();
+            sample.complete() && names.iter().any(|name| name == "Waits.works")
+        });
+        assert!(works.count() >= 10, "{}: {said}", jvm.version);
+        assert!(said.contains("Hottest lines of Java"), "{}: {said}", jvm.version);
+        let dump = |from: &[&str]| {
+            let options = [&["dump"], from, &["--json"]].concat();
+            let out = process::run(&mut uu::command(&scratch, &options), &scratch, uu::LIMIT).expect_code(0);
+            let dump: Value = serde_json::from_str(&out.stdout).expect("JSON");
+            let found = dumps::threads(&dump).iter().find(|thread| dumps::functions(thread).contains(&"Waits.waits"));
+            let thread = found.unwrap_or_else(|| panic!("{} {from:?}: {}", jvm.version, out.stdout));
+            assert_eq!(thread["complete"], true, "{} {from:?}: {thread}", jvm.version);
+            let functions = dumps::functions(thread);
+            assert!(functions.contains(&"java.lang.Thread.run"), "{} {from:?}: {functions:?}", jvm.version);
+            assert!(functions.contains(&"java.lang.Object.wait"), "{} {from:?}", jvm.version);
+        };
+        dump(&["-p", &pid.to_string()]);
+        if cores::has_gcore() {
+            // It leaves out pages that nobody can read, and says so.
+            let mut gcore = Command::new("gcore");
+            gcore.arg("-o").arg(scratch.join("gdb")).arg(pid.to_string());
+            process::run(&mut gcore, &scratch, uu::LIMIT).expect_code(0);
+            let core = scratch.join(format!("gdb.{pid}"));
+            dump(&[core.to_str().expect("a path")]);
+            std::fs::remove_file(core).expect("a core file");
+        } else {
+            skips::skipped("a core file of a JVM", "there is no gcore on this machine");
+        }
+        running.kill();
     }
 }
 
