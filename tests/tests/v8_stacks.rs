@@ -42,6 +42,8 @@ const TIERS: [(&str, &[&str]); 3] = [
 ];
 /// Where V8 has two compilers that optimise: the first one alone.
 const FIRST_COMPILER: (&str, &[&str]) = ("first compiler", &["--always-sparkplug", "--maglev", "--no-turbofan"]);
+/// Compilers that optimise, and the first Node that has them.
+const COMPILERS: [(&str, u32); 1] = [("turbofan", 0)];
 
 /// Those of a Node.
 fn tiers(node: &Node) -> Vec<(&'static str, &'static [&'static str])> {
@@ -59,18 +61,31 @@ fn program<'a>(node: &'a Node, options: &'a [&str], script: &'a Path) -> Vec<&'a
 fn places_are_those_of_the_runtime() {
     for node in nodes("JavaScript stacks") {
         for (tier, options) in tiers(&node) {
-            places_of(&node, tier, options);
+            places_of(&node, tier, "v8/places.js", options);
         }
     }
 }
 
-fn places_of(node: &Node, tier: &str, options: &[&str]) {
-    let scratch = paths::scratch(&format!("v8-places-{}-{}", node.version, tier.replace(' ', "-")));
+/// In code of each compiler, where functions are inlined, loops are copied, and code is given up.
+#[test]
+fn optimised_places_are_those_of_the_runtime() {
+    for node in nodes("JavaScript stacks in optimised code") {
+        for (compiler, _) in COMPILERS.iter().filter(|(_, first)| *first <= node.major()) {
+            places_of(&node, compiler, "v8/optimised.js", &["--allow-natives-syntax"]);
+        }
+    }
+}
+
+/// `script` writes the stacks down, and is told the tier.
+fn places_of(node: &Node, tier: &str, script: &str, options: &[&str]) {
+    let name = Path::new(script).file_stem().and_then(OsStr::to_str).expect("a name");
+    let scratch = paths::scratch(&format!("v8-{name}-{}-{}", node.version, tier.replace(' ', "-")));
     let oracle = scratch.join("oracle");
-    let script = paths::source("v8/places.js");
+    let script = paths::source(script);
     let module = compile::shared(&scratch, "cap.node", &["v8/cap.c"]);
     let configure = |command: &mut Command| {
-        command.env("UU_TEST_ORACLE", &oracle).env("UU_TEST_CAP", &module).env_remove("NODE_OPTIONS");
+        command.env("UU_TEST_ORACLE", &oracle).env("UU_TEST_CAP", &module);
+        command.env("UU_TEST_TIER", tier).env_remove("NODE_OPTIONS");
     };
     let program = program(node, options, &script);
     let samples = uu::record(&scratch, EXPLICIT, configure, &program).expect_code(0).samples();

@@ -8,7 +8,7 @@ use core::mem::size_of;
 pub use uunwind_core::plugin::guest::Plain;
 
 /// Version of this layout.
-pub const FACTS_VERSION: u32 = 2;
+pub const FACTS_VERSION: u32 = 3;
 /// Limit of all offsets in structures of the heap, in bytes.
 const LARGEST: u32 = 1024;
 /// Limit of offsets in an isolate.
@@ -151,10 +151,11 @@ uunwind_core::plain! {
         pub deopt_literals: u32,
         /// See above.
         pub deopt_positions: u32,
+        /// Where the number of entries is in a safepoint table, which begins where the instructions end; what entries
+        /// look like follows it.
+        pub safepoint_length: u32,
         /// `CodeKind::BASELINE`
         pub kind_baseline: u32,
-        /// All kinds of code from here on are optimised.
-        pub kind_optimised: u32,
         /// Number of bytecodes.
         pub bytecodes: u32,
         /// Sizes of bytecodes with their operands of one, two and four bytes.
@@ -412,6 +413,7 @@ impl Facts {
             && self.bytecodes as usize <= BYTECODES
             && self.deopt_literals <= 64
             && self.deopt_positions <= 64
+            && self.safepoint_length <= 64
             && offsets.iter().all(|offset| *offset <= LARGEST)
     }
 }

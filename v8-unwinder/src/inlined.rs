@@ -21,12 +21,12 @@ pub enum Inlined {
     Outer { position: Option<u32> },
 }
 
-/// The function at this depth, from the innermost one on. `None`: it cannot be read.
+/// The function at this depth, from the innermost one on, of those at a distance from the first instruction. `None`: it
+/// cannot be read.
 #[inline(never)]
-pub fn at(heap: &Heap<'_, '_>, code: Object, lookup: u64, depth: u32) -> Option<Inlined> {
+pub fn at(heap: &Heap<'_, '_>, code: Object, offset: u32, depth: u32) -> Option<Inlined> {
     let facts = heap.facts;
     let table = heap.of_kind(heap.field(code, facts.code_positions)?, facts.type_bytes)?;
-    let offset = u32::try_from(lookup.wrapping_sub(heap.field(code, facts.code_start)?)).ok()?;
     let mut raw = position::find(heap, table, offset)?;
     for left in (0..=depth).rev() {
         let position = position::script_offset(raw);

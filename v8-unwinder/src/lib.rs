@@ -14,6 +14,7 @@
 //! function   a function: its names, its place in the source
 //! text       strings
 //! position   where in the source a frame is
+//! safepoint  calls in optimised code
 //! inlined    functions that are part of another's code
 //! baseline   which bytecode an instruction of baseline code belongs to
 //! ```
@@ -33,6 +34,7 @@ mod heap;
 mod inlined;
 mod position;
 mod ranges;
+mod safepoint;
 mod step;
 mod text;
 

@@ -14,6 +14,7 @@ use crate::heap::{self, Heap, Object};
 use crate::inlined::{self, Inlined};
 use crate::position;
 use crate::ranges::{self, Place};
+use crate::safepoint::{self, Call};
 use core::mem::size_of;
 use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::{
@@ -259,9 +260,22 @@ fn show_compiled(heap: &Heap<'_, '_>, frame: u64, tagged: u64) -> Shown {
     if heap.guest.exact() {
         return show(heap, tagged, None);
     }
-    let lookup = heap.guest.lookup_pc();
+    match call(heap, code) {
+        Some(Call { offset, .. }) => show_positions(heap, code, tagged, offset.wrapping_sub(1)),
+        None => show(heap, tagged, None),
+    }
+}
+
+/// The call that returns to the frame's pc.
+fn call(heap: &Heap<'_, '_>, code: Object) -> Option<Call> {
+    let offset = heap.guest.view().pc.wrapping_sub(heap.field(code, heap.facts.code_start)?);
+    safepoint::call(heap, code, u32::try_from(offset).ok()?)
+}
+
+/// Emits the functions at a distance from the start of code whose table of source positions is right.
+fn show_positions(heap: &Heap<'_, '_>, code: Object, tagged: u64, offset: u32) -> Shown {
     for depth in 0..inlined::DEEPEST {
-        match inlined::at(heap, code, lookup, depth) {
+        match inlined::at(heap, code, offset, depth) {
             Some(Inlined::Inner { shared, position }) => show_shared(heap, function::of_shared(heap, shared), position),
             Some(Inlined::Outer { position }) => return show(heap, tagged, position),
             None => break,

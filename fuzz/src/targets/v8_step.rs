@@ -40,7 +40,10 @@ const ARRAY: u64 = BASE + 0x900;
 const POSITIONS: u64 = BASE + 0x980;
 const OFFSETS: u64 = BASE + 0x9c0;
 const CODE_POSITIONS: u64 = BASE + 0xa00;
-const DATA: u64 = BASE + 0xa40;
+const DATA: u64 = BASE + 0xb80;
+/// The table after the instructions of optimised code: where memory has it, and its size.
+const SAFEPOINTS: u64 = BASE + 0xcc0;
+const SAFEPOINTS_SIZE: u64 = 0x40;
 const LITERALS: u64 = BASE + 0xac0;
 const INLINING: u64 = BASE + 0xb00;
 const SOURCE: u64 = BASE + 0x2000;
@@ -55,6 +58,8 @@ const CODE: u64 = 0x40_0000;
 const COPY: u64 = CODE + 0x8000;
 const BASELINE_CODE: u64 = CODE + 0x100;
 const OPTIMISED_CODE: u64 = CODE + 0x200;
+/// Bytes of instructions of both.
+const CODE_SIZE: u64 = 0x80;
 const BLOB: u32 = 0x200;
 const fn map(number: u64) -> u64 {
     (MAPS + 0x20 * number) | 1
@@ -150,8 +155,8 @@ fn v11_3() -> Facts {
         code_deoptimization: 16,
         deopt_literals: 2,
         deopt_positions: 7,
+        safepoint_length: 0,
         kind_baseline: 11,
-        kind_optimised: 12,
         bytecodes: 200,
         bytecode_sizes: sizes,
     }
@@ -179,7 +184,6 @@ fn v12_4(facts: Facts) -> Facts {
         code_positions: 16,
         code_deoptimization: 8,
         kind_baseline: 10,
-        kind_optimised: 11,
         bytecodes: 203,
         ..facts
     }
@@ -236,6 +240,7 @@ impl World {
         world.0.words(CONTEXT, &[map(0)]);
         world.function(facts, if kind == 3 { OPTIMISED } else { BASELINE });
         world.code(facts);
+        world.optimised(facts);
         for frame in 0..count {
             let pointer = NATIVE + frame * FRAME + POINTER;
             let next = if frame + 1 < count { Self::code_at(kind) } else { NATIVE_CODE };
@@ -274,7 +279,7 @@ impl World {
         self.bytes(OFFSETS, 8, &[4, 8, 8, 8, 8, 8, 8]);
         for (at, start, kind, data, table) in [
             (BASELINE, BASELINE_CODE, facts.kind_baseline, ARRAY, OFFSETS),
-            (OPTIMISED, OPTIMISED_CODE, facts.kind_optimised + 1, DATA, CODE_POSITIONS),
+            (OPTIMISED, OPTIMISED_CODE, facts.kind_baseline + 2, DATA, CODE_POSITIONS),
         ] {
             let code = [
                 (facts.code_deoptimization, tagged(data)),
@@ -283,9 +288,12 @@ impl World {
             ];
             self.object(at, 6, &code);
             self.0.put(at + u64::from(facts.code_flags), &kind.to_le_bytes());
-            self.0.put(at + u64::from(facts.code_size), &0x80u32.to_le_bytes());
+            self.0.put(at + u64::from(facts.code_size), &(CODE_SIZE as u32).to_le_bytes());
         }
-        // One position in the function itself, and one in what is inlined there: the function again.
+    }
+
+    /// What optimised code has of a call: the function itself, and what is inlined there, the function again.
+    fn optimised(&mut self, facts: &Facts) {
         let inlined = (1u64 << 31 | 19 << 1) << 1;
         let mut table = vec![0, 12];
         let mut distance = inlined - 12;
@@ -303,6 +311,12 @@ impl World {
             (element(facts.deopt_positions), tagged(INLINING)),
         ];
         self.object(DATA, 9, &data);
+        // One entry: where the call returns to, its state and its trampoline, each plus 1.
+        let at = SAFEPOINTS + u64::from(facts.safepoint_length);
+        let entry = [0x20, 0, 1, 0x71, 0];
+        self.0.put(at, &1u32.to_le_bytes());
+        self.0.put(at + 4, &1185u32.to_le_bytes());
+        self.0.put(at + 8, &entry);
         self.0.words(LITERALS, &[map(9), number(1), tagged(SHARED)]);
         self.0.words(INLINING, &[map(10), number(16), 3 << 1, 0]);
     }
@@ -371,7 +385,15 @@ fn emit(
     last_walk: *mut LastWalk,
 ) -> Walked {
     let code = vec![0x90; 0x1_0000];
-    let regions = [Region { address: BASE, bytes: &world.0 .0 }, Region { address: CODE, bytes: &code }];
+    let memory: &[u8] = &world.0 .0;
+    let (start, table) = ((OPTIMISED_CODE + CODE_SIZE - CODE) as usize, (SAFEPOINTS - BASE) as usize);
+    let size = SAFEPOINTS_SIZE as usize;
+    let regions = [
+        Region { address: BASE, bytes: memory },
+        Region { address: CODE, bytes: &code[..start] },
+        Region { address: OPTIMISED_CODE + CODE_SIZE, bytes: &memory[table..table + size] },
+        Region { address: OPTIMISED_CODE + CODE_SIZE + SAFEPOINTS_SIZE, bytes: &code[start + size..] },
+    ];
     let mut reader = Reader::recorded(&regions);
     let mut process = Process { claim, names: std::mem::take(names) };
     let mut registers = [0; 16];
@@ -416,6 +438,23 @@ mod tests {
             for layout in 0..2 {
                 assert!(!super::run(&[1 | 2 << 2 | layout << 6, low, high, 2, 0x55, 0x77]), "{layout}, {at:#x}");
             }
+        }
+    }
+
+    #[test]
+    fn what_is_inlined_follows_from_a_call_s_entry() {
+        let optimised = |layout: u8, address: u64, bytes: &[u8]| {
+            let [low, high, ..] = (address - super::BASE).to_le_bytes();
+            super::run(&[&[3 | 2 << 2 | layout << 6, low, high, bytes.len() as u8], bytes].concat())
+        };
+        for layout in 0..2 {
+            let entry = super::SAFEPOINTS + 8;
+            assert!(optimised(layout, entry, &[0x20]), "{layout}: the same");
+            // The return address is the trampoline.
+            assert!(optimised(layout, entry, &[0x10, 0, 1, 0x21, 0]), "{layout}: code that was given up");
+            assert!(!optimised(layout, entry, &[0x10]), "{layout}: a call that follows all that have an entry");
+            // Positions are right where no state is needed.
+            assert!(optimised(layout, entry, &[0x20, 0, 0, 0, 0]), "{layout}: a call without a state");
         }
     }
 }

@@ -80,8 +80,6 @@ fn common(image: &Image) -> Option<Facts> {
         array_length: offset(image, "FixedArrayBase__length__SMI")?,
         array_data: offset(image, "FixedArray__data__uintptr_t")?,
         kind_baseline: baseline,
-        // code-kind.h: BASELINE, MAGLEV, TURBOFAN.
-        kind_optimised: baseline.checked_add(1)?,
         bytecodes: sizes.0,
         bytecode_sizes: sizes.1,
         ..facts
