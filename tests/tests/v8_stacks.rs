@@ -34,20 +34,20 @@ fn javascript(sample: &Sample) -> Vec<Place> {
     frames.collect()
 }
 
-/// Every tier that a function goes through, and all of them: options of Node.
+/// Every tier that a function goes through, and all of them: options of Node. `--no-opt` leaves Maglev on.
 const TIERS: [(&str, &[&str]); 3] = [
-    ("interpreted", &["--no-opt", "--no-sparkplug"]),
-    ("baseline", &["--no-opt", "--always-sparkplug"]),
+    ("interpreted", &["--no-opt", "--no-maglev", "--no-sparkplug"]),
+    ("baseline", &["--no-opt", "--no-maglev", "--always-sparkplug"]),
     ("optimised", &["--always-sparkplug"]),
 ];
 /// Where V8 has two compilers that optimise: the first one alone.
 const FIRST_COMPILER: (&str, &[&str]) = ("first compiler", &["--always-sparkplug", "--maglev", "--no-turbofan"]);
-/// Compilers that optimise, and the first Node that has them.
-const COMPILERS: [(&str, u32); 1] = [("turbofan", 0)];
+/// Compilers that optimise, and the first Node that has them: the official Node 22 is built without Maglev.
+const COMPILERS: [(&str, u32); 2] = [("turbofan", 0), ("maglev", 24)];
 
 /// Those of a Node.
 fn tiers(node: &Node) -> Vec<(&'static str, &'static [&'static str])> {
-    let second = (node.major() >= 22).then_some(FIRST_COMPILER);
+    let second = (node.major() >= 24).then_some(FIRST_COMPILER);
     TIERS.into_iter().chain(second).collect()
 }
 

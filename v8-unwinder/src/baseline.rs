@@ -2,64 +2,13 @@
 //! (<https://github.com/v8/v8/blob/11.3.244/src/baseline/bytecode-offset-iterator.h>): the code of a function's bytecodes
 //! lies in their order, and a table has the number of bytes of each.
 
+use crate::bytes::Bytes;
 use crate::heap::{Heap, Object};
 
-/// Bytes that are read at once, and limit of bytecodes that are passed.
-const CHUNK: usize = 64;
+/// Limit of bytecodes that are passed.
 const LIMIT: u32 = 16 << 10;
 /// Bytecodes that make the operands of the next one wider: the even ones two bytes, the odd ones four.
 const PREFIXES: u8 = 4;
-
-/// Bytes that are read in order.
-struct Bytes<'h, 'g, 'v> {
-    heap: &'h Heap<'g, 'v>,
-    address: u64,
-    left: u32,
-    chunk: [u8; CHUNK],
-    at: usize,
-    len: usize,
-}
-
-impl<'h, 'g, 'v> Bytes<'h, 'g, 'v> {
-    fn new(heap: &'h Heap<'g, 'v>, address: u64, left: u32) -> Bytes<'h, 'g, 'v> {
-        Bytes { heap, address, left, chunk: [0; CHUNK], at: 0, len: 0 }
-    }
-
-    fn next(&mut self) -> Option<u8> {
-        if self.at >= self.len {
-            let size = self.left.min(CHUNK as u32);
-            let bytes = self.chunk.get_mut(..size as usize)?;
-            if size == 0 || !self.heap.guest.bytes(self.address, bytes) {
-                return None;
-            }
-            self.address = self.address.wrapping_add(size.into());
-            self.left = self.left.saturating_sub(size);
-            (self.at, self.len) = (0, size as usize);
-        }
-        let byte = self.chunk.get(self.at).copied();
-        self.at = self.at.wrapping_add(1);
-        byte
-    }
-
-    fn skip(&mut self, count: u32) -> Option<()> {
-        for _ in 0..count {
-            self.next()?;
-        }
-        Some(())
-    }
-
-    fn number(&mut self) -> Option<u32> {
-        let (mut value, mut shift) = (0u32, 0u32);
-        loop {
-            let byte = self.next()?;
-            value |= u32::from(byte & 0x7f).checked_shl(shift)?;
-            shift = shift.saturating_add(7);
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-    }
-}
 
 /// The offset of the bytecode whose code covers, or ends at, this distance from the start of the code. `None`: the code
 /// before the first one, or it cannot be read.

@@ -166,18 +166,17 @@ fn at_end(mut bytes: &[u8]) -> Option<State> {
     let mut state = State::Above(0);
     while !bytes.is_empty() {
         let (length, next) = match (state, bytes) {
-            // cmp $n,%rcx; jg; ret $n
-            (State::Above(0), [0x48, 0x83, 0xf9, ..]) => (4, state),
-            (State::Above(0), [0x48, 0x81, 0xf9, ..]) => (7, state),
+            // cmp $n,%rcx; jg; ret $n. Maglev uses other registers.
+            (State::Above(0), [0x48 | 0x49, 0x83, 0xf8..=0xff, ..]) => (4, state),
+            (State::Above(0), [0x48 | 0x49, 0x81, 0xf8..=0xff, ..]) => (7, state),
             (State::Above(0), [0x70..=0x7f, ..]) => (2, state),
             (State::Above(0), [0x0f, 0x80..=0x8f, ..]) => (6, state),
             (State::Above(0), [0xc2, ..]) => (3, state),
             // pop %r10; lea (%rsp,%rcx,8),%rsp; push %r10; ret
-            (State::Above(0), [0x41, 0x5a, ..]) => (2, State::Register(10)),
-            (State::Above(0), [0x41, 0x58, ..]) => (2, State::Register(8)),
+            (State::Above(0), [0x41, pop @ 0x58..=0x5f, ..]) => (2, State::Register(pop - 0x50)),
             (State::Above(0), [0x59, ..]) => (1, State::Register(2)),
             (State::Register(_), [0x48..=0x4f, 0x8d, 0x24, ..]) => (4, state),
-            (State::Register(10), [0x41, 0x52, ..]) | (State::Register(8), [0x41, 0x50, ..]) => (2, State::Above(0)),
+            (State::Register(number), [0x41, push @ 0x50..=0x57, ..]) if *push - 0x48 == number => (2, State::Above(0)),
             (State::Register(2), [0x51, ..]) => (1, State::Above(0)),
             _ => return None,
         };
@@ -211,6 +210,21 @@ mod tests {
             assert_eq!(at_end(&end[..at]), Some(state), "{at}");
         }
         assert_eq!(at_end(&end[..5]), None, "in the middle of an instruction");
+        // Maglev's in Node 24.22.3: cmp $1,%r8; jg; ret $8; pop %r9; lea (%rsp,%r8,8),%rsp; push %r9; ret
+        let maglev: &[u8] = &[
+            0x49, 0x83, 0xf8, 0x01, 0x0f, 0x8f, 3, 0, 0, 0, 0xc2, 8, 0, 0x41, 0x59, 0x4a, 0x8d, 0x24, 0xc4, 0x41, 0x51,
+            0xc3,
+        ];
+        for (at, state) in [
+            (4, State::Above(0)),
+            (10, State::Above(0)),
+            (13, State::Above(0)),
+            (15, State::Register(9)),
+            (19, State::Register(9)),
+            (21, State::Above(0)),
+        ] {
+            assert_eq!(at_end(&maglev[..at]), Some(state), "{at}");
+        }
         assert_eq!(at_end(end), None, "beyond the return");
     }
 

@@ -20,6 +20,16 @@ pub const SAVED: usize = 5;
 /// Number of bytecodes in one part of [`Facts::bytecode_sizes`], at most; there are three parts: for operands of one,
 /// two and four bytes.
 pub const BYTECODES: usize = 224;
+/// Number of opcodes of frame translations, at most.
+pub const OPCODES: usize = 64;
+/// [`Facts::opcodes`]: number of operands.
+pub const OPCODE_OPERANDS: u8 = 7;
+/// [`Facts::opcodes`]: it begins a translation.
+pub const OPCODE_BEGIN: u8 = 0x20;
+/// [`Facts::opcodes`]: it is a frame.
+pub const OPCODE_FRAME: u8 = 0x40;
+/// [`Facts::opcodes`]: it is a frame that executes bytecode.
+pub const OPCODE_FUNCTION: u8 = 0x80;
 
 uunwind_core::plain! {
     /// Facts of one object.
@@ -86,8 +96,10 @@ uunwind_core::plain! {
 
         /// `JSFunction.shared_function_info`
         pub function_shared: u32,
-        /// `JSFunction.code`
+        /// `JSFunction.code`, or `JSFunction.dispatch_handle` (32 bits).
         pub function_code: u32,
+        /// `Isolate.isolate_data_.js_dispatch_table_base_`, to which the handle belongs. 0: functions have their code.
+        pub isolate_dispatch: u32,
         /// `Code.instruction_start`, an address.
         pub code_start: u32,
         /// `SharedFunctionInfo.name_or_scope_info`
@@ -117,6 +129,8 @@ uunwind_core::plain! {
         pub scope_locals: u32,
         /// The first of the fields that may be there.
         pub scope_first: u32,
+        /// `ScopeInfo.position_info`: first and last character. 0: it follows the fields that may be there.
+        pub scope_positions: u32,
         /// `String.length` (32 bits)
         pub string_length: u32,
         /// `SeqString.chars`
@@ -151,11 +165,21 @@ uunwind_core::plain! {
         pub deopt_literals: u32,
         /// See above.
         pub deopt_positions: u32,
+        /// Likewise, `ProtectedDeoptimizationLiteralArray`: the functions' bytecode.
+        pub deopt_bytecodes: u32,
+        /// Likewise, the first entry of three words: offset of a bytecode, start of a frame translation, pc.
+        pub deopt_entries: u32,
         /// Where the number of entries is in a safepoint table, which begins where the instructions end; what entries
         /// look like follows it.
         pub safepoint_length: u32,
         /// `CodeKind::BASELINE`
         pub kind_baseline: u32,
+        /// `CodeKind::MAGLEV`
+        pub kind_maglev: u32,
+        /// Number of opcodes of frame translations. 0: they are not read.
+        pub opcode_count: u32,
+        /// What an opcode is ([`OPCODE_FRAME`] and so on).
+        pub opcodes: [u8; OPCODES],
         /// Number of bytecodes.
         pub bytecodes: u32,
         /// Sizes of bytecodes with their operands of one, two and four bytes.
@@ -386,6 +410,7 @@ impl Facts {
             self.scope_flags,
             self.scope_locals,
             self.scope_first,
+            self.scope_positions,
             self.string_length,
             self.string_chars,
             self.string_first,
@@ -407,13 +432,18 @@ impl Facts {
             && self.blob_size <= LARGEST_BLOB
             && self.isolate_code_range <= LARGEST_IN_ISOLATE
             && self.isolate_code_range.is_multiple_of(8)
+            && self.isolate_dispatch <= LARGEST_IN_ISOLATE
+            && self.isolate_dispatch.is_multiple_of(8)
             && self.contexts[0] <= self.contexts[1]
             && self.functions[0] <= self.functions[1]
             && self.entry_saves.iter().all(|below| *below <= LARGEST && below.is_multiple_of(8))
             && self.bytecodes as usize <= BYTECODES
             && self.deopt_literals <= 64
             && self.deopt_positions <= 64
+            && self.deopt_bytecodes <= 64
+            && self.deopt_entries <= 64
             && self.safepoint_length <= 64
+            && self.opcode_count as usize <= OPCODES
             && offsets.iter().all(|offset| *offset <= LARGEST)
     }
 }

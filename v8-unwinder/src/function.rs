@@ -5,6 +5,7 @@
 //! its first character's. What the plugin has described stays valid.
 
 use crate::heap::{self, Heap, Object};
+use crate::ranges;
 use crate::text::{self, Joined};
 use uunwind_core::plugin::{Description, Text, TABLE_LIMIT, TEXT_LIMIT};
 
@@ -41,7 +42,15 @@ pub fn known(heap: &Heap<'_, '_>, tagged: u64) -> Option<Known> {
 
 /// The code that a function is called by. `None`: it cannot be read.
 pub fn code(heap: &Heap<'_, '_>, function: Object) -> Option<Object> {
-    heap.of_kind(heap.field(function, heap.facts.function_code)?, heap.facts.type_code)
+    let facts = heap.facts;
+    let code = if facts.isolate_dispatch == 0 {
+        heap.field(function, facts.function_code)?
+    } else {
+        let entry = ranges::dispatch_entry(heap, heap.half(function, facts.function_code)?)?;
+        // Its object, without the tag, and 16 bits for the number of parameters.
+        entry >> 16 | 1
+    };
+    heap.of_kind(code, facts.type_code)
 }
 
 /// The function that a `SharedFunctionInfo` describes. `None`: this is none.
@@ -116,6 +125,9 @@ impl Parts {
         if bits(facts.scope_inferred_bit, 1) != 0 {
             inferred = word(at)?;
             at = at.wrapping_add(8);
+        }
+        if facts.scope_positions != 0 {
+            at = scope.address.wrapping_add(facts.scope_positions.into());
         }
         let (start, end) = (heap::integer(word(at)?)?, heap::integer(word(at.wrapping_add(8))?)?);
         let is_name = |tagged: u64| {

@@ -15,7 +15,8 @@
 //! text       strings
 //! position   where in the source a frame is
 //! safepoint  calls in optimised code
-//! inlined    functions that are part of another's code
+//! translation  functions at such a call, by what deoptimisation would leave there
+//! inlined    functions that are part of another's code, by positions in the source
 //! baseline   which bytecode an instruction of baseline code belongs to
 //! ```
 //!
@@ -27,6 +28,7 @@
 extern crate std;
 
 mod baseline;
+mod bytes;
 mod compiled;
 pub mod facts;
 mod function;
@@ -37,6 +39,7 @@ mod ranges;
 mod safepoint;
 mod step;
 mod text;
+mod translation;
 
 pub use function::{Lines, TABLE_LATIN1, TABLE_UTF16};
 use step::NOTHING;

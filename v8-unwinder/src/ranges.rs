@@ -3,6 +3,7 @@
 //! (<https://github.com/v8/v8/blob/11.3.244/src/heap/code-range.h>).
 
 use crate::facts::Facts;
+use crate::heap::Heap;
 use uunwind_core::plugin::guest::Guest;
 
 /// Limit of a code range, in bytes.
@@ -49,9 +50,26 @@ pub fn place(guest: &Guest<'_>, facts: &Facts, known: &mut Known, address: u64) 
     copied.or_else(|| (address.wrapping_sub(known.start) < known.size).then_some(Place::Compiled))
 }
 
-fn read(guest: &Guest<'_>, facts: &Facts) -> Option<Known> {
+/// The thread's isolate.
+fn isolate(guest: &Guest<'_>, facts: &Facts) -> Option<u64> {
     let pointer = Some(guest.view().thread_pointer).filter(|pointer| *pointer != 0)?;
-    let isolate = guest.word(pointer.wrapping_add(facts.isolate as u64)).filter(|isolate| *isolate != 0)?;
+    guest.word(pointer.wrapping_add(facts.isolate as u64)).filter(|isolate| *isolate != 0)
+}
+
+/// The second word of an entry of the table through which functions are called
+/// (<https://github.com/v8/v8/blob/13.6.233/src/sandbox/js-dispatch-table.h>).
+pub fn dispatch_entry(heap: &Heap<'_, '_>, handle: u32) -> Option<u64> {
+    /// `kJSDispatchHandleShift`, and bytes of an entry.
+    const SHIFT: u32 = 8;
+    const ENTRY: u64 = 16;
+    let isolate = isolate(heap.guest, heap.facts)?;
+    let table =
+        heap.guest.word(isolate.wrapping_add(heap.facts.isolate_dispatch.into())).filter(|table| *table != 0)?;
+    heap.guest.word(table.wrapping_add(ENTRY * u64::from(handle >> SHIFT)).wrapping_add(8))
+}
+
+fn read(guest: &Guest<'_>, facts: &Facts) -> Option<Known> {
+    let isolate = isolate(guest, facts)?;
     let range = guest.word(isolate.wrapping_add(facts.isolate_code_range.into())).filter(|range| *range != 0)?;
     let mut words = [0; 3];
     guest.words(range, [facts.range_region, facts.range_region.checked_add(8)?, facts.range_copy], &mut words)?;

@@ -1,6 +1,6 @@
 //! Calls in optimised code, by the table that follows its instructions: the return address of each call that can lead
 //! to a collection, and which state deoptimisation would leave there
-//! (<https://github.com/v8/v8/blob/13.6.233/src/codegen/safepoint-table.h>).
+//! (<https://github.com/v8/v8/blob/13.6.233/src/codegen/safepoint-table.h>, `maglev-safepoint-table.h`).
 //!
 //! When a function's code is given up, V8 puts the address of a trampoline in place of each return address into it. The
 //! table has both.
@@ -47,8 +47,8 @@ const NONE: u32 = u32::MAX;
 /// that has, has no state. `None`: it cannot be read, or the call is in code that follows all others and belongs to
 /// any of them.
 #[inline(never)]
-pub fn call(heap: &Heap<'_, '_>, code: Object, offset: u32) -> Option<Call> {
-    let table = Table::read(heap, code)?;
+pub fn call(heap: &Heap<'_, '_>, code: Object, offset: u32, is_maglev: bool) -> Option<Call> {
+    let table = Table::read(heap, code, is_maglev)?;
     let last = table.entry(heap, table.count.checked_sub(1)?)?;
     if offset > last.offset {
         return table.trampoline(heap, offset);
@@ -70,24 +70,25 @@ pub fn call(heap: &Heap<'_, '_>, code: Object, offset: u32) -> Option<Call> {
 }
 
 impl Table {
-    fn read(heap: &Heap<'_, '_>, code: Object) -> Option<Table> {
+    fn read(heap: &Heap<'_, '_>, code: Object, is_maglev: bool) -> Option<Table> {
         let size = heap.half(code, heap.facts.code_size)?;
         let start = heap.field(code, heap.facts.code_start)?.wrapping_add(size.into());
         let at = start.wrapping_add(heap.facts.safepoint_length.into());
         let count = heap.guest.half(at)?;
         let layout = heap.guest.half(at.wrapping_add(4))?;
-        let table = Table::new(layout)?;
-        let entries = at.wrapping_add(8);
+        let table = Table::new(layout, is_maglev)?;
+        // Maglev's header has the number of stack slots, too.
+        let entries = at.wrapping_add(if is_maglev { 12 } else { 8 });
         (count <= LIMIT).then_some(Table { entries, count, ..table })
     }
 
     /// By the word that says what entries look like.
-    fn new(layout: u32) -> Option<Table> {
+    fn new(layout: u32, is_maglev: bool) -> Option<Table> {
         let field = |shift: u32| layout >> shift & 7;
         let (registers, distance, state) = (field(1), field(4), field(7));
         let has_states = layout & 1 != 0;
         let of_states = if has_states { state.wrapping_add(distance) } else { 0 };
-        let size = distance.wrapping_add(of_states).wrapping_add(registers);
+        let size = distance.wrapping_add(of_states).wrapping_add(u32::from(is_maglev)).wrapping_add(registers);
         let fits = distance != 0 && distance <= 4 && state <= 4;
         let state = if has_states { state as usize } else { 0 };
         fits.then_some(Table { entries: 0, count: 0, size, distance: distance as usize, state })
@@ -145,12 +146,16 @@ mod tests {
     /// Entries of Node's code, as `--print-code` shows them.
     #[test]
     fn entries_are_decoded() {
-        let table = Table::new(1185).expect("a table");
-        assert_eq!((table.size, table.looked_at()), (5, 5));
-        let entry = table.decoded(&[0x93, 0, 11, 0xa5, 2]);
-        assert_eq!(entry, Some(Entry { offset: 0x93, state: 10, trampoline: 0x2a4 }));
+        // Maglev in 24.22.3: two bytes of distance, one of state, one of spilled slots, one of registers.
+        let table = Table::new(163, true).expect("a table");
+        assert_eq!((table.size, table.looked_at()), (7, 5));
+        let entry = table.decoded(&[0x24, 0, 15, 0xc9, 4]);
+        assert_eq!(entry, Some(Entry { offset: 0x24, state: 14, trampoline: 0x4c8 }));
         let entry = table.decoded(&[0xe8, 2, 0, 0, 0]).map(Entry::call);
         assert_eq!(entry, Some(Call { offset: 0x2e8, state: None }));
-        assert!(Table::new(0).is_none() && Table::new(7 << 4).is_none());
+        // TurboFan.
+        let table = Table::new(1185, false).expect("a table");
+        assert_eq!((table.size, table.looked_at()), (5, 5));
+        assert!(Table::new(0, false).is_none() && Table::new(7 << 4, true).is_none());
     }
 }

@@ -15,6 +15,7 @@ use crate::inlined::{self, Inlined};
 use crate::position;
 use crate::ranges::{self, Place};
 use crate::safepoint::{self, Call};
+use crate::translation::Functions;
 use core::mem::size_of;
 use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::{
@@ -253,23 +254,49 @@ fn in_unfilled(heap: &Heap<'_, '_>, frame: u64) -> Shown {
 /// Emits the function of a frame of compiled code, after those that are inlined there.
 fn show_compiled(heap: &Heap<'_, '_>, frame: u64, tagged: u64) -> Shown {
     let Some(code) = compiled_code(heap, tagged) else { return show(heap, tagged, None) };
-    if heap.half(code, heap.facts.code_flags).is_some_and(|flags| flags & 15 == heap.facts.kind_baseline) {
+    let kind = heap.half(code, heap.facts.code_flags).map(|flags| flags & 15);
+    if kind == Some(heap.facts.kind_baseline) {
         return show(heap, tagged, baseline_position(heap, code, frame));
     }
     // Only calls have positions.
     if heap.guest.exact() {
         return show(heap, tagged, None);
     }
-    match call(heap, code) {
-        Some(Call { offset, .. }) => show_positions(heap, code, tagged, offset.wrapping_sub(1)),
-        None => show(heap, tagged, None),
+    let is_maglev = kind == Some(heap.facts.kind_maglev);
+    match call(heap, code, is_maglev) {
+        Some(Call { state: Some(state), .. }) if heap.facts.opcode_count != 0 => show_state(heap, code, tagged, state),
+        Some(Call { offset, .. }) if !is_maglev => show_positions(heap, code, tagged, offset.wrapping_sub(1)),
+        _ => show(heap, tagged, None),
     }
 }
 
 /// The call that returns to the frame's pc.
-fn call(heap: &Heap<'_, '_>, code: Object) -> Option<Call> {
+fn call(heap: &Heap<'_, '_>, code: Object, is_maglev: bool) -> Option<Call> {
     let offset = heap.guest.view().pc.wrapping_sub(heap.field(code, heap.facts.code_start)?);
-    safepoint::call(heap, code, u32::try_from(offset).ok()?)
+    safepoint::call(heap, code, u32::try_from(offset).ok()?, is_maglev)
+}
+
+/// Emits the functions at a call with this state.
+fn show_state(heap: &Heap<'_, '_>, code: Object, tagged: u64, state: u32) -> Shown {
+    let Some(functions) = Functions::read(heap, code, state) else {
+        show(heap, tagged, None);
+        return Shown::Doubt;
+    };
+    let mut doubt = false;
+    for depth in 0..functions.count {
+        let found = functions.at(heap, depth);
+        let shown = match found {
+            _ if depth + 1 == functions.count => show(heap, tagged, found.and_then(|(_, position)| position)),
+            Some((shared, position)) => show_shared(heap, function::of_shared(heap, shared), position),
+            None => Shown::Doubt,
+        };
+        doubt |= shown == Shown::Doubt;
+    }
+    if doubt {
+        Shown::Doubt
+    } else {
+        Shown::Function
+    }
 }
 
 /// Emits the functions at a distance from the start of code whose table of source positions is right.

@@ -2,7 +2,7 @@
 //!
 //! | bytes | |
 //! |---|---|
-//! | 1 | bits 0 and 1: the innermost frame is a builtin, an interpreted, a baseline or an optimised one; bits 2 to 5: number of frames, less one; bits 6 and 7: the layout |
+//! | 1 | bits 0 and 1: the innermost frame is a builtin, an interpreted, a baseline or an optimised one; bits 2 to 5: number of frames, less one; bits 6 and 7: the layout, or 3, the last one with code of Maglev |
 //! | rest | damage: 2 bytes offset in memory or in the facts (modulo their size), 1 byte length, the bytes |
 //!
 //! Memory is four pages: objects, code and tables, the source, the native stack. No object covers the code.
@@ -12,7 +12,10 @@ use super::step::{Process, NATIVE_CODE};
 use crate::input::Input;
 use std::mem::size_of;
 use std::sync::Mutex;
-use uunwind_built_in::v8::signal::facts::{Builtin, Facts, Plain, BYTECODES, FACTS_VERSION, INTERPRETER, OTHER, SAVED};
+use uunwind_built_in::v8::signal::facts::{
+    Builtin, Facts, Plain, BYTECODES, FACTS_VERSION, INTERPRETER, OPCODES, OPCODE_BEGIN, OPCODE_FRAME, OPCODE_FUNCTION,
+    OTHER, SAVED,
+};
 use uunwind_core::cache::last_walk::LastWalk;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
@@ -41,11 +44,16 @@ const POSITIONS: u64 = BASE + 0x980;
 const OFFSETS: u64 = BASE + 0x9c0;
 const CODE_POSITIONS: u64 = BASE + 0xa00;
 const DATA: u64 = BASE + 0xb80;
+const TRANSLATIONS: u64 = BASE + 0xc40;
+const BYTECODE_LITERALS: u64 = BASE + 0xc80;
 /// The table after the instructions of optimised code: where memory has it, and its size.
 const SAFEPOINTS: u64 = BASE + 0xcc0;
 const SAFEPOINTS_SIZE: u64 = 0x40;
 const LITERALS: u64 = BASE + 0xac0;
 const INLINING: u64 = BASE + 0xb00;
+/// The table through which functions are called, and a function's handle: its second entry.
+const DISPATCH: u64 = BASE + 0xb40;
+const HANDLE: u32 = 1 << 8;
 const SOURCE: u64 = BASE + 0x2000;
 const NATIVE: u64 = BASE + 0x3000;
 /// Bytes of a frame, and where its frame pointer is.
@@ -82,10 +90,11 @@ fn types(facts: &Facts) -> [u16; 11] {
     ]
 }
 
-/// The layouts: of V8 11.3 and 12.4, as the official Nodes 20 and 22 export them.
+/// The layouts: of V8 11.3, 12.4 and 13.6, as the official Nodes 20, 22 and 24 export them.
 fn facts(layout: u64) -> Facts {
     match layout {
         1 => v12_4(v11_3()),
+        2 | 3 => v13_6(v12_4(v11_3())),
         _ => v11_3(),
     }
 }
@@ -102,6 +111,7 @@ fn v11_3() -> Facts {
         builtins: 2,
         isolate: 0x10,
         isolate_code_range: 0x20,
+        isolate_dispatch: 0,
         range_region: 0x28,
         range_copy: 0x38,
         entry_saves: [56, 24, 32, 40, 48] as [u32; SAVED],
@@ -139,6 +149,7 @@ fn v11_3() -> Facts {
         scope_inferred_bit: 14,
         scope_locals: 24,
         scope_first: 32,
+        scope_positions: 0,
         string_length: 12,
         string_chars: 16,
         string_first: 16,
@@ -155,8 +166,13 @@ fn v11_3() -> Facts {
         code_deoptimization: 16,
         deopt_literals: 2,
         deopt_positions: 7,
+        deopt_bytecodes: 0,
+        deopt_entries: 0,
         safepoint_length: 0,
+        opcode_count: 0,
+        opcodes: [0; OPCODES],
         kind_baseline: 11,
+        kind_maglev: 12,
         bytecodes: 200,
         bytecode_sizes: sizes,
     }
@@ -184,7 +200,44 @@ fn v12_4(facts: Facts) -> Facts {
         code_positions: 16,
         code_deoptimization: 8,
         kind_baseline: 10,
+        kind_maglev: 11,
         bytecodes: 203,
+        ..facts
+    }
+}
+
+fn v13_6(facts: Facts) -> Facts {
+    // A function's frame, a value, a beginning, and what an earlier translation has.
+    let mut opcodes = [0; OPCODES];
+    opcodes[..4].copy_from_slice(&[OPCODE_FUNCTION | OPCODE_FRAME | 4, 1, OPCODE_BEGIN | 3, 1]);
+    Facts {
+        v8: [13, 6, 233, 17],
+        isolate_dispatch: 0x28,
+        contexts: [220, 229],
+        functions: [2065, 2081],
+        type_shared: 282,
+        type_scope_info: 280,
+        type_bytecode: 186,
+        type_bytes: 196,
+        type_inlining: 196,
+        type_code: 187,
+        type_array: 193,
+        shared_name: 24,
+        shared_script: 40,
+        scope_flags: 8,
+        scope_module: 5,
+        scope_first: 48,
+        scope_positions: 32,
+        code_flags: 52,
+        code_size: 56,
+        deopt_literals: 3,
+        deopt_positions: 8,
+        deopt_bytecodes: 2,
+        deopt_entries: 12,
+        safepoint_length: 4,
+        opcode_count: 4,
+        opcodes,
+        bytecodes: 208,
         ..facts
     }
 }
@@ -229,18 +282,18 @@ impl World {
         }
     }
 
-    fn new(facts: &Facts, kind: u64, count: u64) -> World {
+    fn new(facts: &Facts, kind: u64, count: u64, is_maglev: bool) -> World {
         let mut world = World(Memory::new(BYTES));
         world.0.words(BASE + 0x10, &[ISOLATE]);
-        world.0.words(ISOLATE + 0x20, &[RANGE]);
+        world.0.words(ISOLATE + 0x20, &[RANGE, DISPATCH]);
         world.0.words(RANGE + 0x28, &[CODE, 0x1_0000, COPY]);
         for (number, kind) in (0u64..).zip(types(facts)) {
             world.0.put(MAPS + 0x20 * number + 12, &kind.to_le_bytes());
         }
         world.0.words(CONTEXT, &[map(0)]);
         world.function(facts, if kind == 3 { OPTIMISED } else { BASELINE });
-        world.code(facts);
-        world.optimised(facts);
+        world.code(facts, is_maglev);
+        world.optimised(facts, is_maglev);
         for frame in 0..count {
             let pointer = NATIVE + frame * FRAME + POINTER;
             let next = if frame + 1 < count { Self::code_at(kind) } else { NATIVE_CODE };
@@ -254,13 +307,19 @@ impl World {
 
     /// A function with a name, and no local variables.
     fn function(&mut self, facts: &Facts, code: u64) {
-        let function = [(facts.function_shared, tagged(SHARED)), (facts.function_code, tagged(code))];
-        self.object(FUNCTION, 1, &function);
+        self.object(FUNCTION, 1, &[(facts.function_shared, tagged(SHARED))]);
+        if facts.isolate_dispatch == 0 {
+            self.0.words(FUNCTION + u64::from(facts.function_code), &[tagged(code)]);
+        } else {
+            self.0.put(FUNCTION + u64::from(facts.function_code), &HANDLE.to_le_bytes());
+            self.0.words(DISPATCH + 16, &[0, code << 16 | 1]);
+        }
         self.object(SHARED, 2, &[(facts.shared_name, tagged(SCOPE)), (facts.shared_script, tagged(SCRIPT))]);
         let flags: u32 = 3 << 12 | 2;
         self.object(SCOPE, 3, &[(facts.scope_locals, 0), (facts.scope_first, tagged(NAME))]);
         self.0.put(SCOPE + u64::from(facts.scope_flags), &flags.to_le_bytes());
-        self.0.words(SCOPE + u64::from(facts.scope_first) + 16, &[number(2), number(30)]);
+        let positions = if facts.scope_positions == 0 { facts.scope_first + 16 } else { facts.scope_positions };
+        self.0.words(SCOPE + u64::from(positions), &[number(2), number(30)]);
         let script =
             [(facts.script_source, tagged(SOURCE)), (facts.script_name, tagged(FILE)), (facts.script_id, number(7))];
         self.object(SCRIPT, 4, &script);
@@ -270,7 +329,8 @@ impl World {
     }
 
     /// Its bytecode, its code in each tier, and their tables.
-    fn code(&mut self, facts: &Facts) {
+    fn code(&mut self, facts: &Facts, is_maglev: bool) {
+        let optimised = facts.kind_maglev + u32::from(!is_maglev);
         let array = [(facts.array_length, number(8)), (facts.bytecode_positions, tagged(POSITIONS))];
         self.object(ARRAY, 7, &array);
         self.0.put(ARRAY + u64::from(facts.bytecode_first), &[7, 0, 0, 9, 9, 9, 9, 9]);
@@ -279,7 +339,7 @@ impl World {
         self.bytes(OFFSETS, 8, &[4, 8, 8, 8, 8, 8, 8]);
         for (at, start, kind, data, table) in [
             (BASELINE, BASELINE_CODE, facts.kind_baseline, ARRAY, OFFSETS),
-            (OPTIMISED, OPTIMISED_CODE, facts.kind_baseline + 2, DATA, CODE_POSITIONS),
+            (OPTIMISED, OPTIMISED_CODE, optimised, DATA, CODE_POSITIONS),
         ] {
             let code = [
                 (facts.code_deoptimization, tagged(data)),
@@ -293,7 +353,7 @@ impl World {
     }
 
     /// What optimised code has of a call: the function itself, and what is inlined there, the function again.
-    fn optimised(&mut self, facts: &Facts) {
+    fn optimised(&mut self, facts: &Facts, is_maglev: bool) {
         let inlined = (1u64 << 31 | 19 << 1) << 1;
         let mut table = vec![0, 12];
         let mut distance = inlined - 12;
@@ -305,18 +365,27 @@ impl World {
         table.push(distance as u8);
         self.bytes(CODE_POSITIONS, 8, &table);
         let element = |index: u32| facts.array_data + 8 * index;
+        // The second translation, which has the outer function from the first one.
+        let first = [2, 0, 4, 4, 0, 0, 0, 0, 0, 1, 0, 0, 6, 0, 0, 0];
+        let second = [2, first.len() as u8, 4, 4, 6, 0, 6, 0, 0, 0];
+        self.bytes(TRANSLATIONS, 8, &[&first[..], &second[..]].concat());
+        self.0.words(BYTECODE_LITERALS, &[map(9), number(1), tagged(ARRAY)]);
         let data = [
-            (facts.array_length, number(9)),
+            (facts.array_length, number(15)),
+            (element(0), tagged(TRANSLATIONS)),
+            (element(facts.deopt_bytecodes), tagged(BYTECODE_LITERALS)),
             (element(facts.deopt_literals), tagged(LITERALS)),
             (element(facts.deopt_positions), tagged(INLINING)),
+            (element(facts.deopt_entries + 1), number(first.len() as u64)),
         ];
-        self.object(DATA, 9, &data);
+        let own = if facts.opcode_count == 0 { 2 } else { 0 };
+        self.object(DATA, 9, &data[own..]);
         // One entry: where the call returns to, its state and its trampoline, each plus 1.
         let at = SAFEPOINTS + u64::from(facts.safepoint_length);
         let entry = [0x20, 0, 1, 0x71, 0];
         self.0.put(at, &1u32.to_le_bytes());
         self.0.put(at + 4, &1185u32.to_le_bytes());
-        self.0.put(at + 8, &entry);
+        self.0.put(at + if is_maglev { 12 } else { 8 }, &entry);
         self.0.words(LITERALS, &[map(9), number(1), tagged(SHARED)]);
         self.0.words(INLINING, &[map(10), number(16), 3 << 1, 0]);
     }
@@ -342,8 +411,8 @@ fn run_with(data: &[u8], sp: u64) -> bool {
     let first = input.u8();
     let (kind, count) = (u64::from(first & 3), u64::from(first >> 2 & 15) + 1);
     let facts = facts(u64::from(first >> 6));
-    let whole = World::new(&facts, kind, count);
-    let mut world = World::new(&facts, kind, count);
+    let whole = World::new(&facts, kind, count, first >> 6 == 3);
+    let mut world = World::new(&facts, kind, count, first >> 6 == 3);
     let builtins = [Builtin { start: 0, rows: INTERPRETER << 28 }, Builtin { start: 0x100, rows: OTHER << 28 | 4 }];
     // A panic of an earlier input leaves only bytes in it.
     let mut place = FACTS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -420,7 +489,7 @@ mod tests {
         // What an earlier call has left in the place of the function, and of the context.
         let function = [0x60, 0x30, 7, 0x41, 5, 0, 0x40, 0, 0, 0, 0];
         let context = [0x68, 0x30, 7, 0x41, 5, 0, 0x40, 0, 0, 0, 0];
-        for layout in 0..2 {
+        for layout in 0..4 {
             for kind in 1..4 {
                 let first = kind | layout << 6;
                 let pushed = super::NATIVE + super::POINTER - 8;
@@ -435,7 +504,7 @@ mod tests {
         // A context's map, a function's map, a frame's function, the thread's isolate.
         for at in [0x500u16, 0x540, 0x3060, 0x10] {
             let [low, high] = at.to_le_bytes();
-            for layout in 0..2 {
+            for layout in 0..4 {
                 assert!(!super::run(&[1 | 2 << 2 | layout << 6, low, high, 2, 0x55, 0x77]), "{layout}, {at:#x}");
             }
         }
@@ -447,14 +516,16 @@ mod tests {
             let [low, high, ..] = (address - super::BASE).to_le_bytes();
             super::run(&[&[3 | 2 << 2 | layout << 6, low, high, bytes.len() as u8], bytes].concat())
         };
-        for layout in 0..2 {
-            let entry = super::SAFEPOINTS + 8;
+        for layout in 0..4 {
+            let length = if layout < 2 { 0 } else { 4 };
+            let entry = super::SAFEPOINTS + length + if layout == 3 { 12 } else { 8 };
             assert!(optimised(layout, entry, &[0x20]), "{layout}: the same");
             // The return address is the trampoline.
             assert!(optimised(layout, entry, &[0x10, 0, 1, 0x21, 0]), "{layout}: code that was given up");
             assert!(!optimised(layout, entry, &[0x10]), "{layout}: a call that follows all that have an entry");
-            // Positions are right where no state is needed.
-            assert!(optimised(layout, entry, &[0x20, 0, 0, 0, 0]), "{layout}: a call without a state");
+            // TurboFan's positions are right where no state is needed.
+            let without = optimised(layout, entry, &[0x20, 0, 0, 0, 0]);
+            assert_eq!(without, layout != 3, "{layout}: a call without a state");
         }
     }
 }

@@ -1,11 +1,12 @@
 //! The structures: by V8's own numbers where it exports them, else by version, with the sources that they are from.
 
 use crate::constants::{constant, instance_type, offset};
+use crate::isolate;
 use uunwind_elf::Image;
-use uunwind_v8::facts::{Facts, Plain, BYTECODES, FACTS_VERSION};
+use uunwind_v8::facts::{Facts, Plain, BYTECODES, FACTS_VERSION, OPCODES, OPCODE_BEGIN, OPCODE_FRAME, OPCODE_FUNCTION};
 
 /// The versions that messages name.
-pub const SERVED: &str = "11.3 (Node 20) and 12.4 (Node 22)";
+pub const SERVED: &str = "11.3 (Node 20), 12.4 (Node 22) and 13.6 (Node 24)";
 
 /// The layout of a version. `None`: it is not served.
 ///
@@ -15,6 +16,7 @@ pub fn of(image: &Image, version: [u16; 4]) -> Option<Result<Facts, String>> {
     let own = match version {
         [11, 3, ..] => v11_3,
         [12, 4, ..] => v12_4,
+        [13, 6, ..] => v13_6,
         _ => return None,
     };
     let facts = common(image).and_then(|facts| own(image, Facts { v8: version, ..facts }));
@@ -80,6 +82,8 @@ fn common(image: &Image) -> Option<Facts> {
         array_length: offset(image, "FixedArrayBase__length__SMI")?,
         array_data: offset(image, "FixedArray__data__uintptr_t")?,
         kind_baseline: baseline,
+        // code-kind.h: BASELINE, MAGLEV, TURBOFAN.
+        kind_maglev: baseline.checked_add(1)?,
         bytecodes: sizes.0,
         bytecode_sizes: sizes.1,
         ..facts
@@ -108,14 +112,50 @@ fn v11_3(image: &Image, facts: Facts) -> Option<Facts> {
     })
 }
 
-/// <https://github.com/v8/v8/tree/12.4.254>: what compiled code depends on is in objects that scripts cannot change.
+/// <https://github.com/v8/v8/tree/12.4.254>
 fn v12_4(image: &Image, facts: Facts) -> Option<Facts> {
-    let wrapper = offset(image, "Code__wrapper__Tagged_CodeWrapper_")?;
     Some(Facts {
         function_code: offset(image, "JSFunction__code__Tagged_Code_")?,
         shared_name: offset(image, "SharedFunctionInfo__name_or_scope_info__Tagged_Object_")?,
         shared_script: offset(image, "SharedFunctionInfo__script__Tagged_HeapObject_")?,
         type_array: instance_type(image, "TrustedFixedArray__TRUSTED_FIXED_ARRAY_TYPE")?,
+        ..trusted(image, facts)?
+    })
+}
+
+/// <https://github.com/v8/v8/tree/13.6.233>
+fn v13_6(image: &Image, facts: Facts) -> Option<Facts> {
+    let trusted = trusted(image, facts)?;
+    let (opcode_count, opcodes) = opcodes(&OPCODES_13_6)?;
+    Some(Facts {
+        // js-function.tq: properties, elements, then the handle.
+        function_code: offset(image, "JSFunction__shared__SharedFunctionInfo")?.checked_sub(8)?,
+        isolate_dispatch: isolate::dispatch_table(image)?,
+        shared_name: offset(image, "SharedFunctionInfo__name_or_scope_info__Tagged_NameOrScopeInfoT_")?,
+        shared_script: offset(image, "SharedFunctionInfo__script__Tagged_HeapObject_")?,
+        // scope-info.tq: flags (32 bits), parameter_count, context_local_count, position_info.
+        scope_flags: 8,
+        scope_module: 5,
+        scope_first: 48,
+        scope_positions: 32,
+        type_inlining: trusted.type_bytes,
+        type_array: instance_type(image, "ProtectedFixedArray__PROTECTED_FIXED_ARRAY_TYPE")?,
+        // safepoint-table.h: stack_slots, length, entry_configuration.
+        safepoint_length: 4,
+        // deoptimization-data.h: protected_literal_array, literal_array; inlining_positions, deopt_exit_start,
+        // eager_deopt_count, lazy_deopt_count.
+        deopt_bytecodes: trusted.deopt_literals.checked_sub(1)?,
+        deopt_entries: trusted.deopt_positions.checked_add(4)?,
+        opcode_count,
+        opcodes,
+        ..trusted
+    })
+}
+
+/// Since V8 12: what compiled code depends on is in objects that scripts cannot change, and lies in another order.
+fn trusted(image: &Image, facts: Facts) -> Option<Facts> {
+    let wrapper = offset(image, "Code__wrapper__Tagged_CodeWrapper_")?;
+    Some(Facts {
         type_bytes: instance_type(image, "TrustedByteArray__TRUSTED_BYTE_ARRAY_TYPE")?,
         // bytecode-array.h: length, wrapper, source_position_table.
         bytecode_positions: offset(image, "BytecodeArray__wrapper__Tagged_BytecodeWrapper_")?.checked_add(8)?,
@@ -141,6 +181,45 @@ fn deoptimization(image: &Image, facts: Facts) -> Option<Facts> {
         deopt_positions: index("DeoptimizationDataInliningPositionsIndex")?,
         ..facts
     })
+}
+
+/// `TRANSLATION_OPCODE_LIST`
+/// (<https://github.com/v8/v8/blob/13.6.233/src/deoptimizer/translation-opcode.h>), in its order: what an opcode is, and
+/// how many of the kind there are.
+const OPCODES_13_6: [(u8, usize); 18] = [
+    // INTERPRETED_FRAME_WITH_RETURN and _WITHOUT_RETURN.
+    (OPCODE_FUNCTION | OPCODE_FRAME | 6, 1),
+    (OPCODE_FUNCTION | OPCODE_FRAME | 4, 1),
+    // Frames of builtins.
+    (OPCODE_FRAME | 3, 2),
+    (OPCODE_FRAME | 2, 1),
+    (OPCODE_FRAME | 1, 1),
+    (OPCODE_FRAME | 3, 1),
+    (OPCODE_FRAME | 4, 1),
+    (OPCODE_FRAME | 3, 3),
+    // ARGUMENTS_ELEMENTS, ARGUMENTS_LENGTH, REST_LENGTH.
+    (1, 1),
+    (0, 2),
+    // BEGIN_WITHOUT_FEEDBACK and BEGIN_WITH_FEEDBACK.
+    (OPCODE_BEGIN | 3, 2),
+    // Values, such as STRING_CONCAT and OPTIMIZED_OUT (0).
+    (1, 3),
+    (0, 1),
+    (1, 17),
+    (0, 1),
+    (1, 5),
+    // UPDATE_FEEDBACK, MATCH_PREVIOUS_TRANSLATION.
+    (2, 1),
+    (1, 1),
+];
+
+/// The number of opcodes in a list, and each of them.
+fn opcodes(list: &[(u8, usize)]) -> Option<(u32, [u8; OPCODES])> {
+    let each = list.iter().flat_map(|(opcode, count)| std::iter::repeat_n(*opcode, *count));
+    let mut opcodes = [0; OPCODES];
+    let count = each.clone().count();
+    opcodes.get_mut(..count)?.iter_mut().zip(each).for_each(|(to, opcode)| *to = opcode);
+    Some((count as u32, opcodes))
 }
 
 /// Number of instance types of functions after the first one.

@@ -24,9 +24,15 @@ use uunwind_v8_analyse::analyse;
 
 /// Instructions that are stepped.
 const STEPS: u32 = 60_000;
-/// Interpreted, baseline, optimised: options of Node.
-const TIERS: [&[&str]; 3] =
-    [&["--no-opt", "--no-sparkplug"], &["--no-opt", "--always-sparkplug"], &["--always-sparkplug"]];
+/// Interpreted, baseline, optimised, optimised by the first compiler of two alone: options of Node.
+const TIERS: [&[&str]; 4] = [
+    &["--no-opt", "--no-maglev", "--no-sparkplug"],
+    &["--no-opt", "--no-maglev", "--always-sparkplug"],
+    &["--always-sparkplug"],
+    &["--always-sparkplug", "--maglev", "--no-turbofan"],
+];
+/// The first Node whose official build has two.
+const TWO_COMPILERS: u32 = 24;
 /// Index of the plugin.
 const INDEX: u8 = 1;
 
@@ -50,7 +56,8 @@ fn callers_are_those_of_a_shadow_stack() {
             }
         };
         println!("Node {}", node.version);
-        for options in TIERS {
+        let tiers = if node.major() >= TWO_COMPILERS { &TIERS[..] } else { &TIERS[..3] };
+        for options in tiers {
             let mut stepped = Stepped::start(&node.path, options, &image, &facts);
             stepped.run(steps);
             all &= stepped.judge(options);
