@@ -54,8 +54,11 @@ const WRONG: [(&[Mark], &str); 6] = [
 ];
 
 /// LLVM moves a comparison and its jump (at most this number of bytes) between `add $n,%rsp` and the pops of an
-/// epilogue, and the row that belongs to the addition follows them (libc++abi's demangler, Rust's drop glue, LLVM 14).
+/// epilogue, and the row that belongs to the addition follows them (libc++abi's demangler, Rust's drop glue, LLVM 14);
+/// and a load between the pushes of a call's arguments (lld 14).
 const LATE: u64 = 16;
+/// Bytes that a push takes.
+const WORD: i32 = 8;
 
 /// Objects whose rows are not true in places, by a part of their names.
 const OBJECTS: [(&str, &str); 4] = [
@@ -134,6 +137,8 @@ fn compare(path: &Path, differing: &mut Vec<String>) -> Option<Count> {
         // Where the last `add $n,%rsp` ends, and n.
         let mut freed: Option<(u64, i32)> = None;
         let mut is_unreachable = false;
+        // Where the last push ends.
+        let mut pushed = 0;
         while decoder.can_decode() && decoder.ip() < span.end {
             decoder.decode_out(&mut instruction);
             if matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3) {
@@ -144,6 +149,9 @@ fn compare(path: &Path, differing: &mut Vec<String>) -> Option<Count> {
             let is_freed = instruction.mnemonic() == Mnemonic::Add && instruction.op0_register() == Register::RSP;
             if let Some(n) = instruction.try_immediate(1).ok().filter(|_| is_freed) {
                 freed = Some((instruction.next_ip(), n as i32));
+            }
+            if instruction.mnemonic() == Mnemonic::Push {
+                pushed = instruction.next_ip();
             }
             while claims.next_if(|claim| claim.address < ip).is_some() {}
             let state = claims.peek().filter(|claim| claim.address == ip).and_then(|claim| found.facts_of(claim));
@@ -165,8 +173,11 @@ fn compare(path: &Path, differing: &mut Vec<String>) -> Option<Count> {
             }
             let at = format!("{} at {ip:#x}, in the function at {:#x}", path.display(), span.start);
             is_unreachable |= ip == span.start && jumps_with(&image, &code, &table, ip, state);
-            let late = freed.is_some_and(|(at, n)| ip < at + LATE && theirs.cfa_offset - rule.cfa_offset == n);
-            if late || is_unreachable || is_listed || is_wrong(bytes) {
+            let late = freed.is_some_and(|(at, n)| ip < at + LATE && theirs.cfa_offset - rule.cfa_offset == n)
+                || ip < pushed + LATE && rule.cfa_offset - theirs.cfa_offset == WORD;
+            // What a return takes is the return address, whatever a row says.
+            let returns = instruction.mnemonic() == Mnemonic::Ret && rule.cfa_offset == WORD;
+            if late || returns || is_unreachable || is_listed || is_wrong(bytes) {
                 count.wrong += 1;
             } else {
                 differing.push(format!("{at}: from the code {rule:?}, by the file {theirs:?}"));
