@@ -2,7 +2,7 @@
 //! and then compared at every instruction of the functions that it describes. What is claimed must follow from the
 //! file's rows; what is not claimed is counted.
 //!
-//! `UU_CAMPAIGNS=1` compares all objects of this machine instead of a few.
+//! `UU_CAMPAIGNS=1` compares all objects of this machine instead of a few, `UU_OBJECTS=PATH:PATH` these.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
 use std::path::{Path, PathBuf};
@@ -244,8 +244,8 @@ fn parts_of_functions_do_not_lead_into_each_other() {
 
 #[test]
 fn no_row_from_code_contradicts_the_rows_of_the_file() {
-    if let Some(ones) = std::env::var_os("UU_ONE") {
-        compare_all(std::env::split_paths(&ones));
+    if let Some(paths) = std::env::var_os("UU_OBJECTS") {
+        compare_all(std::env::split_paths(&paths));
         return;
     }
     if std::env::var_os("UU_CAMPAIGNS").is_some() {
