@@ -2,7 +2,7 @@
 //! suites that `ci/interpreters` has fetched. Versions that are asked for and missing are named as skipped, once by
 //! each file of tests: no test passes silently for want of an interpreter.
 
-use crate::{builds, skips};
+use crate::{builds, paths, skips};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -78,7 +78,32 @@ fn tried(mut found: Vec<Interpreter>, first: u32) -> Vec<Interpreter> {
 /// The supported interpreters that are installed whole, with what makes virtual environments: not those that were
 /// fetched from other Debian suites.
 pub fn installed() -> Vec<Interpreter> {
-    modern().into_iter().filter(|i| !i.path.starts_with(crate::paths::target())).collect()
+    modern().into_iter().filter(|i| !i.path.starts_with(paths::target())).collect()
+}
+
+/// A program that `ci/interpreters` has fetched.
+#[derive(Clone, Debug)]
+pub struct Fetched {
+    /// The folder of its Debian suite.
+    pub suite: PathBuf,
+    /// Its path.
+    pub path: PathBuf,
+    /// What follows the language in its name, such as `3.3`.
+    pub version: String,
+}
+
+/// The programs of a language that `ci/interpreters` has fetched, by suite and name.
+pub fn fetched(language: &str) -> Vec<Fetched> {
+    let suites = paths::list(&paths::target().join("interpreters")).into_iter();
+    let programs = suites.flat_map(|suite| {
+        let of_suite = paths::list(&suite.join("usr/bin"));
+        of_suite.into_iter().map(move |path| (suite.clone(), path))
+    });
+    let of_language = programs.filter_map(|(suite, path)| {
+        let version = path.file_name()?.to_str()?.strip_prefix(language)?.to_owned();
+        version.starts_with(|c: char| c.is_ascii_digit()).then_some(Fetched { suite, path, version })
+    });
+    of_language.collect()
 }
 
 /// All CPython 3 interpreters, one for each real file.
@@ -115,7 +140,7 @@ fn candidates() -> Vec<PathBuf> {
         let versions = std::fs::read_dir(Path::new(&home).join(".pyenv/versions"));
         paths.extend(versions.into_iter().flatten().flatten().map(|entry| entry.path().join("bin/python3")));
     }
-    let fetched = std::fs::read_dir(crate::paths::target().join("interpreters"));
+    let fetched = std::fs::read_dir(paths::target().join("interpreters"));
     for folder in fetched.into_iter().flatten().flatten().map(|entry| entry.path().join("usr/bin")) {
         let names = (0..100).flat_map(|minor| [format!("python3.{minor}"), format!("python3.{minor}d")]);
         paths.extend(names.map(|name| folder.join(name)).filter(|path| path.is_file()));
@@ -142,7 +167,7 @@ fn ask(path: &Path) -> Option<Interpreter> {
         return None;
     }
     let version = (minor.parse().ok()?, micro.parse().ok()?);
-    let place = match path.strip_prefix(crate::paths::target().join("interpreters")) {
+    let place = match path.strip_prefix(paths::target().join("interpreters")) {
         // The suite.
         Ok(inner) => inner.iter().next()?.to_str()?.to_owned(),
         Err(_) => path.parent()?.to_str()?.trim_matches('/').replace('/', "-"),

@@ -23,7 +23,9 @@ use uunwind_ring::FLAG_AWAITING;
 pub fn finish(mut running: Running, arguments: &Arguments, places: Places, push: Option<Push>) -> Result<u8, Failure> {
     let mut outcome = running.outcome();
     let mut recording = running.take_recording();
-    recording.as_mut().into_iter().for_each(|recording| complete(recording, arguments));
+    if let Some(recording) = &mut recording {
+        complete(recording, arguments);
+    }
     if let Some(recording) = recording.as_mut().filter(|_| arguments.gil) {
         recording.keep_holders();
     }
@@ -47,7 +49,9 @@ pub fn finish(mut running: Running, arguments: &Arguments, places: Places, push:
 
 /// The same for a process that was running before; it lives on.
 pub fn attached(mut outcome: Outcome, mut recording: Option<Recording>, arguments: &Arguments, places: Places) -> u8 {
-    recording.as_mut().into_iter().for_each(|recording| complete(recording, arguments));
+    if let Some(recording) = &mut recording {
+        complete(recording, arguments);
+    }
     report(&mut outcome, recording.as_ref(), arguments, &places, true);
     places.clean_up();
     if empty::is_empty(outcome.samples, recording.as_ref()) && arguments.fail_empty {

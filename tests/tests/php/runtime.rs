@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use uunwind_tests::interpreters::{self, Fetched};
 use uunwind_tests::samples::{beside, Frame, Sample};
 use uunwind_tests::{compile, paths};
 
@@ -25,14 +26,9 @@ const OPTIONS: &[&str] = &["-n", "-d", "extension=ffi", "-d", "ffi.enable=1", "-
 /// The interpreter of this machine, and those that `ci/interpreters` has fetched.
 pub fn all() -> Vec<Php> {
     let mut found: Vec<Php> = asked("/usr/bin/php".into(), None).into_iter().collect();
-    for suite in paths::list(&paths::target().join("interpreters")) {
+    for Fetched { suite, path, .. } in interpreters::fetched("php") {
         let extensions = paths::list(&suite.join("usr/lib/php")).into_iter().find(|path| path.join("ffi.so").exists());
-        let is_php = |path: &PathBuf| {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            name.strip_prefix("php").is_some_and(|version| version.starts_with(|c: char| c.is_ascii_digit()))
-        };
-        let programs = paths::list(&suite.join("usr/bin")).into_iter().filter(is_php);
-        found.extend(programs.filter_map(|path| asked(path, extensions.clone())));
+        found.extend(asked(path, extensions));
     }
     found
 }

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use uunwind_tests::interpreters::{self, Fetched};
 use uunwind_tests::samples::{beside, Frame, Sample};
 use uunwind_tests::{compile, paths};
 
@@ -22,18 +23,11 @@ pub struct Ruby {
 /// The interpreter of this machine, and those that `ci/interpreters` has fetched.
 pub fn all() -> Vec<Ruby> {
     let mut found: Vec<Ruby> = asked("/usr/bin/ruby".into(), None).into_iter().collect();
-    for suite in paths::list(&paths::target().join("interpreters")) {
-        for path in paths::list(&suite.join("usr/bin")) {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            let Some(version) = name.strip_prefix("ruby").filter(|v| v.starts_with(|c: char| c.is_ascii_digit()))
-            else {
-                continue;
-            };
-            let folders = ["usr/lib/ruby", "usr/lib/x86_64-linux-gnu/ruby"];
-            let folders = folders.map(|folder| suite.join(format!("{folder}/{version}.0")));
-            let library = std::env::join_paths(folders).expect("no colon");
-            found.extend(asked(path, Some(library)));
-        }
+    for Fetched { suite, path, version } in interpreters::fetched("ruby") {
+        let folders = ["usr/lib/ruby", "usr/lib/x86_64-linux-gnu/ruby"];
+        let folders = folders.map(|folder| suite.join(format!("{folder}/{version}.0")));
+        let library = std::env::join_paths(folders).expect("no colon");
+        found.extend(asked(path, Some(library)));
     }
     found
 }
