@@ -45,20 +45,28 @@ struct uu_function {
 };
 #define UU_NO_UNWIND 0xffffffffu
 
+/* Places in a rule: of the registers that a function keeps for its caller, in this order, and of the return address. */
+#ifdef __aarch64__
+#define UU_RULE_SLOTS 12 /* x19 to x29, return address */
+#else
+#define UU_RULE_SLOTS 7 /* rbx, rbp, r12, r13, r14, r15, return address */
+#endif
+
 /* A rule: how to get from a frame to its caller. Set `size` to sizeof(struct uu_rule) and `reserved` fields to zero. */
 struct uu_rule {
     uint32_t size;       /* sizeof(struct uu_rule) */
     uint8_t kind;        /* UU_RULE_* */
-    uint8_t reg;         /* DWARF number of the register: 6 rbp, 7 rsp */
+    uint8_t reg;         /* DWARF number of the register: x86-64 6 rbp, 7 rsp; AArch64 29 x29, 31 sp */
     uint8_t reserved[2]; /* zero */
     int32_t offset;      /* bytes */
     int32_t addend;      /* bytes, with UU_RULE_DEREF: -32,768 to 32,767 */
-    int16_t slots[7];    /* where rbx, rbp, r12, r13, r14, r15 and the return address were saved: words of 8 bytes from
-                            the CFA (the return address as a rule at -1); or UU_SAME, UU_UNKNOWN */
+    int16_t slots[UU_RULE_SLOTS]; /* where they were saved: words of 8 bytes from the CFA (on x86-64 the return address
+                            as a rule at -1); or UU_SAME, UU_UNKNOWN. The return address: saved, or on AArch64 UU_SAME:
+                            in x30 still. It may be signed there */
     int16_t reserved2;   /* zero */
 };
 #define UU_RULE_OFFSET 0u    /* CFA = register + offset */
-#define UU_RULE_DEREF 1u     /* CFA = the word at register + offset, plus addend */
+#define UU_RULE_DEREF 1u     /* CFA = the word at register + offset, plus addend. Not on AArch64 */
 #define UU_RULE_SIGNAL 2u    /* a signal frame: a ucontext lies at register + offset */
 #define UU_RULE_END 3u       /* the outermost frame */
 #define UU_SAME 32767        /* the register is the caller's still */

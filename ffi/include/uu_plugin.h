@@ -77,7 +77,16 @@ extern "C" {
 /* Most facts that one object may have, in bytes; the `capacity` that analyse gets. */
 #define UU_FACTS_LIMIT 65536u
 
-/* Numbers of registers: DWARF's for x86-64. `registers` has them in this order, 16 of them. */
+/* Numbers of registers: DWARF's. `registers` has them in this order. */
+#ifdef __aarch64__
+#define UU_REGISTERS 32 /* x0 to x30, sp */
+#define UU_FP 29        /* x29, the frame pointer */
+#define UU_LR 30        /* x30, the link register */
+#define UU_SP 31        /* the stack pointer */
+#else
+#define UU_REGISTERS 16
+#define UU_FP UU_RBP
+#define UU_SP UU_RSP
 #define UU_RAX 0
 #define UU_RDX 1
 #define UU_RCX 2
@@ -94,6 +103,7 @@ extern "C" {
 #define UU_R13 13
 #define UU_R14 14
 #define UU_R15 15
+#endif
 
 struct uu_host;
 struct uu_caller;
@@ -112,7 +122,7 @@ struct uu_view {
                                [sp, cfa). overlay only; 0 in step and rule: not known */
     uint64_t function_start;/* first address of the function, by its unwind table; 0 when unknown. overlay only */
     uint64_t function_end;  /* its end, exclusive */
-    uint64_t registers[16]; /* in DWARF order (UU_RAX ...), where known; in rule, none but the stack pointer */
+    uint64_t registers[UU_REGISTERS]; /* in DWARF order (UU_SP ...), where known; in rule, the stack pointer only */
     uint32_t known;         /* bit n: registers[n] is known here. At a leaf all are, in its callers callee-saved ones */
     uint32_t plugin;        /* the index of this plugin in this process, 1 to 30; 0 for a window's function */
     const uint8_t *facts;   /* what analyse found in this object, 16-aligned; read-only. Null for a window's function */
@@ -121,7 +131,7 @@ struct uu_view {
                                window */
     uint8_t *scratch;       /* UU_SCRATCH_BYTES for this plugin in this walk, 16-aligned, zero at its first call in the
                                walk. Null in rule, and sometimes for windows' functions */
-    uint64_t thread_pointer;/* %fs:0 of the walked thread; 0 in rule */
+    uint64_t thread_pointer;/* %fs:0 (AArch64: TPIDR_EL0) of the walked thread; 0 in rule */
     uint64_t tsd_offset;    /* where the thread's first block of pthread-specific values lies, {seq, data}[32], as bytes
                                from the thread pointer; 0 when it could not be found, and in rule */
     const struct uu_host *host; /* the walk's functions */
@@ -159,7 +169,7 @@ struct uu_view {
 /* A frame, as step leaves it, and as host->native_step takes and gives it. */
 struct uu_caller {
     uint64_t pc;            /* instruction pointer, not 0 */
-    uint64_t registers[16]; /* in DWARF order; the stack pointer is registers[UU_RSP], a multiple of 8 */
+    uint64_t registers[UU_REGISTERS]; /* in DWARF order; the stack pointer is registers[UU_SP], a multiple of 8 */
     uint32_t known;         /* bit n: registers[n] is known. Be honest: clear the bit of what is not certain. The stack
                                pointer's bit must be set */
     uint32_t exact;         /* 1: pc is an interrupted instruction; 0: a return address */

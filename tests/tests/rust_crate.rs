@@ -57,7 +57,8 @@ const OTHERWISE: &[(&str, &str, &str)] = &[
     ("UU_FRAME_BY_FRAME_POINTER", "step.rs", "self.has(FLAG_BY_FRAME_POINTER)"),
     ("UU_STOP_*", "lib.rs", "pub use uunwind_core::stop_reason::StopReason;"),
     ("UU_RULE_OFFSET", "unwinder.rs", "CRule::simple(SP, offset)"),
-    ("UU_SAME", "unwinder.rs", "CRule::simple(FP, offset)"),
+    ("UU_RULE_SLOTS", "unwinder.rs", "CRule::simple(FP, offset)"),
+    ("UU_SAME", "unwinder.rs", "self.saved(register, SAME)"),
     ("UU_UNKNOWN", "unwinder.rs", "self.saved(register, UNKNOWN)"),
     // A step says it, before it is described.
     ("UU_INFO_EXACT", "step.rs", "self.has(FLAG_EXACT)"),

@@ -1,7 +1,7 @@
 //! A rule as C code gives it.
 
 use crate::regs::COUNT;
-use crate::rule::{Rule, RuleKind, RA_SLOT, SAME, UNKNOWN};
+use crate::rule::{Rule, RuleKind, RA_SLOT, SAME};
 
 /// A rule, by a plugin or by a window's function. `repr(C)`: the same as `struct uu_rule`.
 #[repr(C)]
@@ -20,9 +20,9 @@ pub struct CRule {
     pub offset: i32,
     /// Bytes added to the word, with kind 1.
     pub addend: i32,
-    /// Where the callee-saved registers (x86-64: rbx, rbp, r12-r15) and the return address were saved: words (8 bytes)
-    /// from the CFA, mostly negative; or [`SAME`], [`UNKNOWN`] (`UU_SAME`, `UU_UNKNOWN`). The return address must be
-    /// saved.
+    /// Where the callee-saved registers (x86-64: rbx, rbp, r12-r15; AArch64: x19-x29) and the return address were
+    /// saved: words (8 bytes) from the CFA, mostly negative; or [`SAME`], [`UNKNOWN`](crate::rule::UNKNOWN) (`UU_SAME`,
+    /// `UU_UNKNOWN`). The return address must be saved; on AArch64 it may be [`SAME`]: in x30 still.
     pub slots: [i16; RA_SLOT + 1],
     /// Must be zero.
     pub reserved2: i16,
@@ -45,22 +45,21 @@ impl CRule {
         }
     }
 
-    /// The form for C; `None` for what it cannot express: slots counted from rbp, a return address in a register, and
-    /// the mark of a rule by frame pointer, which nothing guarantees.
+    /// The form for C; `None` for what it cannot express: slots counted from rbp, on x86-64 a return address in a
+    /// register, and the mark of a rule by frame pointer, which nothing guarantees.
     pub fn from_rule(rule: &Rule) -> Option<CRule> {
         let simple = CRule::simple(rule.cfa_register, rule.cfa_offset);
-        rule.plain_addend().map(|addend| CRule { kind: rule.kind.number(), addend, slots: rule.slots, ..simple })
+        let (addend, slots) = rule.plain_parts()?;
+        Some(CRule { kind: rule.kind.number(), addend, slots, ..simple })
     }
 
     /// The core's form; `None` if the parts are no valid rule.
     pub fn to_rule(&self) -> Option<Rule> {
         let kind = RuleKind::from_number(self.kind)?;
-        let ra = *self.slots.get(RA_SLOT)?;
         let plain = self.size as usize == core::mem::size_of::<CRule>()
             && self.reserved == [0; 2]
             && self.reserved2 == 0
-            && usize::from(self.register) < COUNT
-            && (ra != SAME && ra != UNKNOWN || matches!(kind, RuleKind::Signal | RuleKind::End));
+            && usize::from(self.register) < COUNT;
         if !plain {
             return None;
         }

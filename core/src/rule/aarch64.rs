@@ -99,16 +99,37 @@ impl Rule {
         Some(Rule::simple(SP, if pushed == Some(true) && here != PUSH { 16 } else { 0 }))
     }
 
-    /// A rule from parts that foreign code gave; `None` if they are no valid rule. The return address is in memory,
-    /// unsigned.
+    /// A rule from parts that foreign code gave; `None` if they are no valid rule. The return address may be signed:
+    /// nothing says whether that code signs its own.
     pub fn from_parts(kind: RuleKind, register: u8, offset: i32, addend: i32, slots: [i16; SLOTS]) -> Option<Rule> {
-        let rule = Rule { kind, slots, flags: 0, ..Rule::simple(register, offset) };
-        (addend == 0 && kind != RuleKind::Deref).then_some(rule)
+        let simple = Rule::simple(register, offset);
+        let rule = match kind {
+            RuleKind::Deref => return None,
+            RuleKind::Signal | RuleKind::End => Rule { kind, slots, flags: 0, ..simple },
+            RuleKind::Offset => match slots[RA_SLOT] {
+                UNKNOWN => return None,
+                SAME => {
+                    let mut slots = slots;
+                    slots[RA_SLOT] = RA as i16;
+                    Rule { slots, flags: RA_IN_REGISTER | RA_SIGNED, ..simple }
+                }
+                _ => Rule { slots, flags: RA_SIGNED, ..simple },
+            },
+        };
+        (addend == 0).then_some(rule)
     }
 
-    /// The addend, 0, if kind, register, offset and slots describe the rule completely.
-    pub fn plain_addend(&self) -> Option<i32> {
-        (self.flags == 0).then_some(0)
+    /// The addend, 0, and the slots, as [`Rule::from_parts`] takes them, if they, kind, register and offset describe
+    /// the rule completely.
+    pub fn plain_parts(&self) -> Option<(i32, [i16; SLOTS])> {
+        let mut slots = self.slots;
+        if self.flags & RA_IN_REGISTER != 0 {
+            if slots[RA_SLOT] != RA as i16 {
+                return None;
+            }
+            slots[RA_SLOT] = SAME;
+        }
+        (self.flags & (BY_FRAME_POINTER | DOUBTFUL) == 0).then_some((0, slots))
     }
 
     /// The rule in the form that is cached and executed. A register that was saved farther than 16 KiB from the CFA

@@ -161,15 +161,18 @@ impl Rule {
         slots: [i16; RA_SLOT + 1],
     ) -> Option<Rule> {
         let cfa_addend = i16::try_from(addend).ok()?;
-        if slots.into_iter().any(is_register) {
+        let has_return_address =
+            !matches!(slots[RA_SLOT], SAME | UNKNOWN) || matches!(kind, RuleKind::Signal | RuleKind::End);
+        if !has_return_address || slots.into_iter().any(is_register) {
             return None;
         }
         Some(Rule { kind, slots, cfa_addend, ..Rule::simple(register, offset) })
     }
 
-    /// The addend, if kind, register, offset, addend and slots describe the rule completely.
-    pub fn plain_addend(&self) -> Option<i32> {
-        (self.from_fp == 0 && self.flags == 0).then_some(i32::from(self.cfa_addend))
+    /// The addend and the slots, as [`Rule::from_parts`] takes them, if they, kind, register and offset describe the
+    /// rule completely.
+    pub fn plain_parts(&self) -> Option<(i32, [i16; RA_SLOT + 1])> {
+        (self.from_fp == 0 && self.flags == 0).then_some((i32::from(self.cfa_addend), self.slots))
     }
 
     /// The rule in the form that is cached and executed.

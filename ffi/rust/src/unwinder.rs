@@ -5,7 +5,7 @@ use crate::sys::{GiveName, GiveRule, RULE_DEREF, RULE_END, RULE_SIGNAL, WINDOW_R
 use std::ffi::c_void;
 use uunwind_core::plugin::{CRule, Visit};
 use uunwind_core::regs::{CALLEE_SAVED, FP, RA, SP};
-use uunwind_core::rule::{RA_SLOT, UNKNOWN};
+use uunwind_core::rule::{RA_SLOT, SAME, UNKNOWN};
 
 /// Knows how code of a window is stepped, and what its functions are called: for a JIT that keeps its own tables
 /// (`rule` and `name` of `struct uu_window` in `uu.h`). See [`Window::stepped_by`](crate::Window::stepped_by).
@@ -135,6 +135,13 @@ impl Rule {
             slot += 1;
         }
         self
+    }
+
+    /// The caller's register, by its DWARF number, is in it still: what a rule says of all but the return address. Of
+    /// this one (30) only AArch64's rules can say it, of a function that has not stored it.
+    #[must_use]
+    pub const fn kept(self, register: u8) -> Rule {
+        self.saved(register, SAME)
     }
 
     /// The caller's register, by its DWARF number, is lost.
