@@ -22,7 +22,7 @@ const BLOCKS: usize = 8;
 const NO_PROCESS: u32 = 1 << 30;
 
 pub fn run(data: &[u8]) -> bool {
-    let (Ok(session), Ok(facts), Ok(out)) = (Session::create(), FactsPublisher::create(), nowhere()) else {
+    let (Ok(session), Ok(facts), Ok(out)) = (Session::create(16), FactsPublisher::create(8 << 20), nowhere()) else {
         return false;
     };
     let writer = Writer::begin(out, &Settings::default());

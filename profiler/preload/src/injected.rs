@@ -22,7 +22,7 @@ use uunwind_core::library::Library;
 use uunwind_core::plugin::Entry;
 use uunwind_core::syscall::{self, nr};
 use uunwind_ring::code_rules::CodeRulesView;
-use uunwind_ring::facts::{FactsView, CODE_RULES_OFFSET, FACTS_BYTES};
+use uunwind_ring::facts::{tables_in, FactsView, CODE_RULES_OFFSET, TABLES_OFFSET};
 use uunwind_ring::injected::{
     Control, Region, ALTERNATE_STACK, ARM, BEGUN, FAILED_CALL, NO_ROOM, OVER, REGIONS, SIGNAL_TAKEN,
 };
@@ -120,7 +120,9 @@ unsafe fn install(
         let base = (*control).facts as *const u8;
         let facts = FactsView::new(base).ok_or(no_room)?;
         let code_rules = CodeRulesView::new(base.add(CODE_RULES_OFFSET));
-        (Session::at((*control).session as *mut u8), facts, TablesView::new(base.add(FACTS_BYTES)), code_rules)
+        let blocks = blocks_in((*control).session_bytes).ok_or(no_room)?;
+        let tables = TablesView::new(base.add(TABLES_OFFSET), tables_in((*control).facts_bytes).ok_or(no_room)?);
+        (Session::at((*control).session as *mut u8, blocks), facts, tables, code_rules)
     };
     // SAFETY: as the caller says. By the fields: handlers use others of them at the same time, so there is no
     // reference to the whole.

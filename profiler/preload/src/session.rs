@@ -4,7 +4,7 @@ use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use uunwind_core::syscall::{self, nr};
 use uunwind_ring::code_rules::CodeRulesView;
-use uunwind_ring::facts::{FactsView, CODE_RULES_OFFSET, FACTS_BYTES, PUBLISHED_BYTES};
+use uunwind_ring::facts::{tables_in, FactsView, CODE_RULES_OFFSET, TABLES_OFFSET};
 use uunwind_ring::layout::*;
 use uunwind_ring::tables::TablesView;
 
@@ -75,6 +75,14 @@ impl Setting {
 #[derive(Clone, Copy)]
 pub struct Session {
     base: *mut u8,
+    /// Not the header's number, which other processes can change.
+    blocks: usize,
+}
+
+/// Memory of the recorder's, mapped here.
+struct Mapping {
+    base: *mut u8,
+    bytes: usize,
 }
 
 /// How the recorder's memory is mapped.
@@ -107,14 +115,14 @@ fn path_of(pid: u32, fd: u32) -> [u8; 48] {
     path
 }
 
-/// Maps the first `bytes` of [`/proc/<pid>/fd/<fd>`](https://man7.org/linux/man-pages/man5/proc_pid_fd.5.html); null
-/// when that fails (another user, another pid namespace, no memory). By system calls: each function of libc that the
-/// constructor calls costs a short program a lookup, and often a page.
-fn map(pid: u32, fd: u32, bytes: usize, access: Access) -> *mut u8 {
+/// Maps as much of [`/proc/<pid>/fd/<fd>`](https://man7.org/linux/man-pages/man5/proc_pid_fd.5.html) as `part` says of
+/// its size; `None` when that fails (another user, another pid namespace, no memory), or when `part` wants nothing. By
+/// system calls: each function of libc that the constructor calls costs a short program a lookup, and often a page.
+fn map(pid: u32, fd: u32, access: Access, part: fn(u64) -> Option<usize>) -> Option<Mapping> {
     let path = path_of(pid, fd);
     // Looked at before it is opened for writing, which may do something to what is no file.
     if access == Access::WriteIfFile && !is_file(&path) {
-        return core::ptr::null_mut();
+        return None;
     }
     let (mode, protection) = match access {
         Access::Read => (libc::O_RDONLY, libc::PROT_READ),
@@ -123,26 +131,27 @@ fn map(pid: u32, fd: u32, bytes: usize, access: Access) -> *mut u8 {
     let mode = (mode | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY) as usize;
     // SAFETY: a NUL-terminated path.
     let fd = unsafe { syscall::call(nr::OPENAT, [libc::AT_FDCWD as usize, path.as_ptr() as usize, mode, 0, 0, 0]) };
-    let Ok(fd) = usize::try_from(fd) else { return core::ptr::null_mut() };
-    let is_ours = is_ours(fd, bytes);
+    let fd = usize::try_from(fd).ok()?;
+    let bytes = sealed_size(fd).and_then(part);
     let flags = (libc::MAP_SHARED | libc::MAP_NORESERVE) as usize;
     // SAFETY: a new mapping, whose result is checked; the fd is ours and closed once.
     unsafe {
-        let at = if is_ours { syscall::call(nr::MMAP, [0, bytes, protection as usize, flags, fd, 0]) } else { -1 };
+        let map = |bytes| syscall::call(nr::MMAP, [0, bytes, protection as usize, flags, fd, 0]);
+        let at = bytes.map_or(-1, map);
         syscall::call(nr::CLOSE, [fd, 0, 0, 0, 0, 0]);
-        let Ok(at) = usize::try_from(at) else { return core::ptr::null_mut() };
+        let (at, bytes) = (usize::try_from(at).ok()?, bytes?);
         syscall::call(nr::MADVISE, [at, bytes, libc::MADV_DONTDUMP as usize, 0, 0, 0]);
-        at as *mut u8
+        Some(Mapping { base: at as *mut u8, bytes })
     }
 }
 
-/// Unmaps what [`map`] has mapped.
-///
-/// # Safety
-/// Nothing may use it any more.
-unsafe fn unmap(base: *mut u8, bytes: usize) {
-    // SAFETY: as the caller says.
-    unsafe { syscall::call(nr::MUNMAP, [base as usize, bytes, 0, 0, 0, 0]) };
+impl Mapping {
+    /// # Safety
+    /// Nothing may use it any more.
+    unsafe fn unmap(self) {
+        // SAFETY: as the caller says.
+        unsafe { syscall::call(nr::MUNMAP, [self.base as usize, self.bytes, 0, 0, 0, 0]) };
+    }
 }
 
 fn is_file(path: &[u8; 48]) -> bool {
@@ -158,20 +167,19 @@ fn is_file(path: &[u8; 48]) -> bool {
     }
 }
 
-/// Whether this is a memfd of the recorder: large enough, and
-/// [sealed](https://man7.org/linux/man-pages/man2/memfd_create.2.html) against shrinking, so that no access to the
-/// mapping can fault.
-fn is_ours(fd: usize, bytes: usize) -> bool {
+/// The size of a memfd of the recorder, which is [sealed](https://man7.org/linux/man-pages/man2/memfd_create.2.html)
+/// against shrinking, so that no access to the mapping can fault; `None`: it is something else.
+fn sealed_size(fd: usize) -> Option<u64> {
     const F_GET_SEALS: usize = 1034;
     const F_SEAL_SHRINK: isize = 2;
     // SAFETY: an open descriptor, and a valid structure for its status (libc's is the kernel's).
     unsafe {
         let mut status: libc::stat = core::mem::zeroed();
         let seals = syscall::call(nr::FCNTL, [fd, F_GET_SEALS, 0, 0, 0, 0]);
-        seals >= 0
+        let is_sealed = seals >= 0
             && seals & F_SEAL_SHRINK != 0
-            && syscall::call(nr::FSTAT, [fd, (&raw mut status) as usize, 0, 0, 0, 0]) == 0
-            && status.st_size as u64 >= bytes as u64
+            && syscall::call(nr::FSTAT, [fd, (&raw mut status) as usize, 0, 0, 0, 0]) == 0;
+        is_sealed.then_some(status.st_size as u64)
     }
 }
 
@@ -193,7 +201,7 @@ pub fn decimal(mut n: u32, digits: &mut [u8; 10]) -> &[u8] {
 
 /// The mapped facts, and the rules that follow them.
 pub struct Published {
-    base: *mut u8,
+    mapping: Mapping,
     pub facts: FactsView,
     pub tables: TablesView,
     pub code_rules: CodeRulesView,
@@ -202,25 +210,26 @@ pub struct Published {
 impl Published {
     /// Maps them. `None` if that fails, or if they are something else.
     pub fn map(setting: &Setting) -> Option<Published> {
-        let base = map(setting.recorder, setting.facts_fd, PUBLISHED_BYTES, Access::Read);
-        if base.is_null() {
-            return None;
-        }
-        // SAFETY: PUBLISHED_BYTES are mapped; they stay so if they hold facts that are used.
+        let whole = |size| tables_in(size).map(|tables| TABLES_OFFSET + tables);
+        let mapping = map(setting.recorder, setting.facts_fd, Access::Read, whole)?;
+        let (base, tables) = (mapping.base, mapping.bytes.saturating_sub(TABLES_OFFSET));
+        // SAFETY: all of it is mapped, and stays so if it holds facts that are used; tables_in() has said that it holds
+        // the tables' entries.
         unsafe {
-            let facts = FactsView::new(base);
-            if facts.is_none() {
-                unmap(base, PUBLISHED_BYTES);
-            }
-            let tables = TablesView::new(base.add(FACTS_BYTES));
-            Some(Published { base, facts: facts?, tables, code_rules: CodeRulesView::new(base.add(CODE_RULES_OFFSET)) })
+            let Some(facts) = FactsView::new(base) else {
+                mapping.unmap();
+                return None;
+            };
+            let tables = TablesView::new(base.add(TABLES_OFFSET), tables);
+            let code_rules = CodeRulesView::new(base.add(CODE_RULES_OFFSET));
+            Some(Published { mapping, facts, tables, code_rules })
         }
     }
 
     /// Unmaps them, if nothing was copied out of this value.
     pub fn unmap(self) {
         // SAFETY: a mapping of our own that nobody else has seen.
-        unsafe { unmap(self.base, PUBLISHED_BYTES) };
+        unsafe { self.mapping.unmap() };
     }
 }
 
@@ -228,27 +237,28 @@ impl Session {
     /// The session that another process has mapped here for this one.
     ///
     /// # Safety
-    /// SESSION_BYTES at `base` must be mapped for writing, and stay so.
-    pub unsafe fn at(base: *mut u8) -> Session {
-        Session { base }
+    /// All of a session with `blocks` blocks must be mapped for writing at `base`, and stay so.
+    pub unsafe fn at(base: *mut u8, blocks: usize) -> Session {
+        Session { base, blocks }
     }
 
     /// Maps the session. `None` if that fails, or if the session is of another version. `has_facts`: the recorder's
     /// facts were found, so this is its session.
     pub fn map(setting: &Setting, has_facts: bool) -> Option<Session> {
         let access = if has_facts { Access::Write } else { Access::WriteIfFile };
-        let base = map(setting.recorder, setting.session_fd, SESSION_BYTES, access);
-        if base.is_null() {
-            // A session of another version may be smaller.
-            crate::version::look(map(setting.recorder, setting.session_fd, FIRST_PAGE, access));
+        let whole = |size| blocks_in(size).map(session_bytes);
+        let Some(Mapping { base, bytes }) = map(setting.recorder, setting.session_fd, access, whole) else {
+            // A session of another version has another size.
+            let first = |size| (size >= FIRST_PAGE as u64).then_some(FIRST_PAGE);
+            let page = map(setting.recorder, setting.session_fd, access, first);
+            crate::version::look(page.map_or(core::ptr::null_mut(), |page| page.base));
             return None;
-        }
-        let session = Session { base };
+        };
+        let session = Session { base, blocks: blocks_in(bytes as u64)? };
         let header = session.header();
         let same = header.magic == SESSION_MAGIC
             && header.version == SESSION_VERSION
-            && header.block_bytes as usize == BLOCK_BYTES
-            && header.blocks as usize == BLOCKS;
+            && header.block_bytes as usize == BLOCK_BYTES;
         if !same {
             crate::version::look(base);
             session.unmap();
@@ -262,23 +272,23 @@ impl Session {
         const MADV_DONTDUMP: usize = 16;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let (base, no_file) = (self.base as usize, usize::MAX);
-        // SAFETY: SESSION_BYTES at base are a mapping of our own, and stay one.
+        let (base, bytes, no_file) = (self.base as usize, session_bytes(self.blocks), usize::MAX);
+        // SAFETY: these bytes at base are a mapping of our own, and stay one.
         unsafe {
-            syscall::call(nr::MMAP, [base, SESSION_BYTES, protection as usize, flags as usize, no_file, 0]);
-            syscall::call(nr::MADVISE, [base, SESSION_BYTES, MADV_DONTDUMP, 0, 0, 0]);
+            syscall::call(nr::MMAP, [base, bytes, protection as usize, flags as usize, no_file, 0]);
+            syscall::call(nr::MADVISE, [base, bytes, MADV_DONTDUMP, 0, 0, 0]);
         }
     }
 
     /// Unmaps a session that no thread has used.
     pub fn unmap(self) {
         // SAFETY: a mapping of our own that no thread has seen.
-        unsafe { unmap(self.base, SESSION_BYTES) };
+        unsafe { Mapping { base: self.base, bytes: session_bytes(self.blocks) }.unmap() };
     }
 
     /// The session's header, in its first page.
     pub fn header(&self) -> &'static SessionHeader {
-        // SAFETY: SESSION_BYTES stay mapped; all shared fields are atomic.
+        // SAFETY: the session stays mapped; all shared fields are atomic.
         unsafe { &*self.base.cast() }
     }
 
@@ -290,13 +300,13 @@ impl Session {
     /// State word of a block; `None` when there is no such block.
     pub fn state(&self, block: usize) -> Option<&'static core::sync::atomic::AtomicU32> {
         // SAFETY: the states are mapped for ever; the index is checked.
-        (block < BLOCKS)
+        (block < self.blocks)
             .then(|| unsafe { &*self.base.add(STATES_OFFSET).cast::<core::sync::atomic::AtomicU32>().add(block) })
     }
 
     /// First byte of a block; null when there is no such block.
     pub fn block(&self, block: usize) -> *mut u8 {
-        if block >= BLOCKS {
+        if block >= self.blocks {
             return core::ptr::null_mut();
         }
         // SAFETY: the block lies inside the mapping.
@@ -307,7 +317,8 @@ impl Session {
     pub fn claim(&self) -> Option<usize> {
         let header = self.header();
         let hint = header.claim_hint.fetch_add(1, Ordering::Relaxed) as usize;
-        (0..BLOCKS).map(|i| hint.wrapping_add(i) % BLOCKS).find(|block| {
+        let blocks = self.blocks.max(1);
+        (0..blocks).map(|i| hint.wrapping_add(i) % blocks).find(|block| {
             self.state(*block).is_some_and(|state| {
                 state.load(Ordering::Relaxed) == FREE
                     && state.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed).is_ok()

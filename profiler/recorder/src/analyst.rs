@@ -205,7 +205,7 @@ mod tests {
     }
 
     fn nowhere() -> Tables {
-        FactsPublisher::create().expect("memory").tables().clone()
+        FactsPublisher::create(8 << 20).expect("memory").tables().clone()
     }
 
     #[test]

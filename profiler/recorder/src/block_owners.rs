@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn a_block_is_not_that_of_the_next_process_with_its_pid() {
         let mut cat = Command::new("/bin/cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat");
-        let session = Session::create().expect("memfd");
+        let session = Session::create(16).expect("memfd");
         let header = |start_time| ProcessBlock { pid: cat.id(), start_time, ..session.process(0).expect("a block") };
         // It began after the time 0, and has no session mapped.
         let before = ProcessUse::new(0, &header(0), Vec::new());

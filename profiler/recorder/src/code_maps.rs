@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn the_code_of_this_process_is_published() {
-        let session = Session::create().expect("memfd");
+        let session = Session::create(16).expect("memfd");
         let mut maps = CodeMaps::default();
         assert!(maps.is_due());
         maps.look(&session, 3, std::process::id(), 0);

@@ -89,9 +89,9 @@ pub struct Outcome {
 /// Why nothing was recorded. The program did not run.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// Shared memory could not be created.
-    #[error("{}", session(.0))]
-    Session(#[source] io::Error),
+    /// Shared memory of this number of bytes could not be created.
+    #[error("{}", session(.0, *.1))]
+    Session(#[source] io::Error, usize),
     /// The output cannot be written.
     #[error("cannot write {0}: {1}. The program was not started; choose another place with -o FILE")]
     Output(PathBuf, #[source] io::Error),
@@ -113,15 +113,19 @@ pub enum RecordError {
 }
 
 /// The text of [`RecordError::Session`].
-fn session(error: &io::Error) -> String {
-    if error.raw_os_error() == Some(libc::EFBIG) {
-        return format!(
-            "the limit of file sizes (ulimit -f) is below the {} MB that recording reserves in shared memory, and may not be \
-             raised. Raise the hard limit",
-            uunwind_ring::layout::SESSION_BYTES >> 20
-        );
+fn session(error: &io::Error, bytes: usize) -> String {
+    let mib = bytes >> 20;
+    match error.raw_os_error() {
+        Some(libc::EFBIG) => format!(
+            "the limit of file sizes (ulimit -f) is below the {mib} MiB that recording reserves in shared memory, and may \
+             not be raised. Raise the hard limit"
+        ),
+        Some(libc::ENOMEM) => format!(
+            "cannot map the {mib} MiB of shared memory that recording reserves: {error}. Check the limit of address space \
+             (ulimit -v)"
+        ),
+        _ => format!(
+            "cannot make the shared memory for recording (memfd_create): {error}. Check the memory limit and /proc/sys/vm"
+        ),
     }
-    format!(
-        "cannot make the shared memory for recording (memfd_create): {error}. Check the memory limit and /proc/sys/vm"
-    )
 }

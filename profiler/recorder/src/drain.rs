@@ -31,7 +31,7 @@ use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 use uunwind_recording::{Amount, Name, Object, Sample, Thread, Writer};
-use uunwind_ring::layout::{BLOCKS, ENDED_THREAD, FORKED, FREE, LIVE_PROCESS, LIVE_THREAD, RING_BYTES};
+use uunwind_ring::layout::{ENDED_THREAD, FORKED, FREE, LIVE_PROCESS, LIVE_THREAD, RING_BYTES};
 use uunwind_ring::record::{RecordHeader, SampleKind, SAMPLE_LOCK_SHIFT};
 use uunwind_ring::samples::Sample as RingSample;
 pub use waited::Waited;
@@ -111,6 +111,7 @@ impl Drain {
         survey: Survey,
     ) -> Drain {
         let jit = Jit::with_rules(CodeRules::new(facts.memory().clone()));
+        let uses = (0..session.blocks()).map(|_| None).collect();
         Drain {
             session,
             facts,
@@ -118,7 +119,7 @@ impl Drain {
             jit,
             writer,
             code_maps: None,
-            uses: (0..BLOCKS).map(|_| None).collect(),
+            uses,
             stacks: Stacks::default(),
             survey,
             buffer: Vec::new(),
@@ -156,7 +157,7 @@ impl Drain {
         }
         // Determined before the rings are drained, so that no record can follow the last drain of a ring.
         let gone = if look_for_dead { self.gone() } else { Vec::new() };
-        for block in 0..BLOCKS {
+        for block in 0..self.session.blocks() {
             let state = self.session.state(block);
             if state == FREE {
                 continue;

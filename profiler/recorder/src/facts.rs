@@ -9,7 +9,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use uunwind_ring::facts::{
-    switched, FactsEntry, FactsHeader, DATA_OFFSET, ENTRIES, FACTS_BYTES, FACTS_MAGIC, IS_OVER, PUBLISHED_BYTES,
+    switched, FactsEntry, FactsHeader, DATA_OFFSET, ENTRIES, FACTS_BYTES, FACTS_MAGIC, IS_OVER, TABLES_OFFSET,
 };
 
 /// Offset of the table's entries in the memory, in bytes.
@@ -63,14 +63,14 @@ fn hold(memory: &SharedMemory) -> io::Result<()> {
 pub struct Full;
 
 impl FactsPublisher {
-    /// Creates the memfd and writes its header.
-    pub fn create() -> io::Result<FactsPublisher> {
-        FactsPublisher::in_memory(SharedMemory::create(c"uu-facts", PUBLISHED_BYTES)?)
+    /// Creates the memfd, with this number of bytes for rule tables (whole pages), and writes its header.
+    pub fn create(tables: usize) -> io::Result<FactsPublisher> {
+        FactsPublisher::in_memory(SharedMemory::create(c"uu-facts", TABLES_OFFSET + tables)?)
     }
 
     /// As [`FactsPublisher::create`], in an empty memfd that another process may have made.
-    pub fn in_file(fd: OwnedFd) -> io::Result<FactsPublisher> {
-        FactsPublisher::in_memory(SharedMemory::in_file(fd, PUBLISHED_BYTES)?)
+    pub fn in_file(fd: OwnedFd, tables: usize) -> io::Result<FactsPublisher> {
+        FactsPublisher::in_memory(SharedMemory::in_file(fd, TABLES_OFFSET + tables)?)
     }
 
     fn in_memory(memory: SharedMemory) -> io::Result<FactsPublisher> {
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_target_finds_what_was_published() {
-        let mut facts = FactsPublisher::create().expect("memfd");
+        let mut facts = FactsPublisher::create(TABLES_BYTES).expect("memfd");
         let base = facts.memory.at(0, FACTS_BYTES).expect("whole memory");
         // SAFETY: FACTS_BYTES readable bytes, mapped until the end of the test.
         let view = unsafe { FactsView::new(base) }.expect("magic");
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn each_switch_is_seen_and_the_last_one_holds() {
-        let facts = FactsPublisher::create().expect("memfd");
+        let facts = FactsPublisher::create(TABLES_BYTES).expect("memfd");
         let base = facts.memory.at(0, FACTS_BYTES).expect("whole memory");
         // SAFETY: FACTS_BYTES readable bytes, mapped until the end of the test.
         let view = unsafe { FactsView::new(base) }.expect("magic");
@@ -237,10 +237,10 @@ mod tests {
 
     #[test]
     fn tables_follow_the_facts() {
-        let mut facts = FactsPublisher::create().expect("memfd");
-        let base = facts.memory.at(0, PUBLISHED_BYTES).expect("whole memory");
+        let mut facts = FactsPublisher::create(TABLES_BYTES).expect("memfd");
+        let base = facts.memory.at(0, TABLES_OFFSET + TABLES_BYTES).expect("whole memory");
         // SAFETY: mapped until the end of the test.
-        let view = unsafe { TablesView::new(base.add(FACTS_BYTES)) };
+        let view = unsafe { TablesView::new(base.add(TABLES_OFFSET), TABLES_BYTES) };
         assert_eq!(facts.publish_table(9, b"a table"), Ok(()));
         assert_eq!(facts.publish_table(9 + TABLES as u64, b"another"), Ok(()), "on the same probe");
         assert_eq!(facts.publish(9, [0; 16], b"facts"), Ok(()), "under the same key");
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_full_table_is_reported() {
-        let mut facts = FactsPublisher::create().expect("memfd");
+        let mut facts = FactsPublisher::create(TABLES_BYTES).expect("memfd");
         assert_eq!(facts.publish(1, [0; 16], &vec![0; FACTS_BYTES]), Err(Full));
         for key in 2..ENTRIES as u64 {
             assert_eq!(facts.publish(key, [0; 16], b""), Ok(()), "{key}");

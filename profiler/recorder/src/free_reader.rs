@@ -59,7 +59,7 @@ mod tests {
     fn it_reads_what_many_threads_write() {
         const THREADS: u64 = 8;
         const EACH: u64 = 20_000;
-        let session = Session::create().expect("memfd");
+        let session = Session::create(16).expect("memfd");
         let block = session.memory().at(DATA_OFFSET + 5 * BLOCK_BYTES, 8).expect("a block") as usize;
         let (mut reader, mut seen) = (FreeReader::default(), vec![0u64; (THREADS * EACH) as usize + 1]);
         std::thread::scope(|scope| {
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn what_was_never_written_is_left_out_in_the_end() {
-        let session = Session::create().expect("memfd");
+        let session = Session::create(16).expect("memfd");
         let word = |offset: usize| session.memory().word(DATA_OFFSET + 2 * BLOCK_BYTES + offset).expect("a word");
         let head = std::mem::offset_of!(ProcessBlock, frees_head);
         word(head).store(2, Ordering::Release);

@@ -49,6 +49,7 @@ pub mod output;
 mod plugin_assignment;
 pub mod recorder;
 pub mod records;
+pub mod reservation;
 pub mod rest;
 pub mod ring_reader;
 pub mod safe_path;

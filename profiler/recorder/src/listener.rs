@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn the_cached_table_of_an_object_is_published_before_it_is_loaded() {
-        let (session, facts) = (Session::create().expect("memory"), FactsPublisher::create().expect("memory"));
+        let (session, facts) = (Session::create(16).expect("memory"), FactsPublisher::create(8 << 20).expect("memory"));
         let folder = tempfile::tempdir().expect("a folder");
         let cache = Cache::at(folder.path().join("tables"));
         let shell = Image::open(Path::new("/bin/sh")).expect("an object");
@@ -354,7 +354,7 @@ mod tests {
         link("libinner.so", &[]);
         link("libmiddle.so", &["-linner"]);
         link("libouter.so", &["-lmiddle"]);
-        let (session, facts) = (Session::create().expect("memory"), FactsPublisher::create().expect("memory"));
+        let (session, facts) = (Session::create(16).expect("memory"), FactsPublisher::create(8 << 20).expect("memory"));
         let cache = Cache::at(at("tables"));
         let keys = ["libinner.so", "libmiddle.so", "libouter.so"].map(|name| {
             let image = Image::open(&at(name)).expect("an object");

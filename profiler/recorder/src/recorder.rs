@@ -12,6 +12,7 @@ use crate::listener::Waker;
 use crate::machine;
 use crate::objects::Objects;
 use crate::output::{default_name, with_pid, OutputFile};
+use crate::reservation::Reservation;
 use crate::safe_path::SafePaths;
 use crate::session::Session;
 use crate::snapshot::Snapshots;
@@ -54,8 +55,10 @@ pub fn record_with(
     mut event: impl FnMut(Event<'_>),
 ) -> Result<Running, RecordError> {
     catch_signals().map_err(|e| RecordError::Setup("set signal handlers", e))?;
-    let session = Session::create().map_err(RecordError::Session)?;
-    let mut facts = FactsPublisher::create().map_err(RecordError::Session)?;
+    let reservation = Reservation::here();
+    let failed = |error| RecordError::Session(error, reservation.bytes());
+    let session = Session::create(reservation.blocks).map_err(failed)?;
+    let mut facts = FactsPublisher::create(reservation.tables).map_err(failed)?;
     let wanted = config.output.clone().unwrap_or_else(|| default_name(program(config), std::process::id()));
     let output = OutputFile::create(&wanted)?;
     let files = output.file().and_then(|mut file| probe(&mut file).and_then(|()| Ok((file.try_clone()?, file))));
@@ -114,7 +117,7 @@ pub fn record_with(
     drain.watcher = watcher;
     drain.clock = clock;
     drain.code_maps = (config.flags & (FLAG_COPIES | FLAG_COPIES_BESIDE) != 0).then(CodeMaps::default);
-    for note in config.notes.iter().chain(&missing) {
+    for note in config.notes.iter().chain(&missing).chain(&reservation.note()) {
         drain.writer.note(note);
     }
     let namer = config.namer.clone();

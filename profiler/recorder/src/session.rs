@@ -11,8 +11,8 @@ use std::mem::{size_of, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use uunwind_ring::layout::{
-    ProcessBlock, SessionHeader, ThreadBlock, BLOCKS, BLOCK_BYTES, DATA_OFFSET, FREE, OTHER_VERSION_OFFSET, RING_BYTES,
-    RING_OFFSET, SESSION_BYTES, SESSION_MAGIC, SESSION_VERSION, STATES_OFFSET,
+    session_bytes, ProcessBlock, SessionHeader, ThreadBlock, BLOCKS, BLOCK_BYTES, DATA_OFFSET, FREE,
+    OTHER_VERSION_OFFSET, RING_BYTES, RING_OFFSET, SESSION_MAGIC, SESSION_VERSION, STATES_OFFSET,
 };
 
 /// Creates an empty memfd that can be [sealed](https://man7.org/linux/man-pages/man2/memfd_create.2.html).
@@ -102,6 +102,11 @@ impl SharedMemory {
         self.fd.as_raw_fd()
     }
 
+    /// Its size.
+    pub fn bytes(&self) -> usize {
+        self.len
+    }
+
     /// The file.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -166,23 +171,25 @@ impl AnyBytes for ThreadBlock {}
 /// The session's shared memory, in which targets write their records.
 pub struct Session {
     memory: SharedMemory,
+    blocks: usize,
 }
 
 impl Session {
-    /// Creates the session and writes its header.
-    pub fn create() -> io::Result<Session> {
-        Session::in_file(memory_file(c"uu-session")?)
+    /// Creates the session, with this number of blocks, and writes its header.
+    pub fn create(blocks: usize) -> io::Result<Session> {
+        Session::in_file(memory_file(c"uu-session")?, blocks)
     }
 
     /// As [`Session::create`], in an empty memfd that another process may have made.
-    pub fn in_file(fd: OwnedFd) -> io::Result<Session> {
-        let memory = SharedMemory::in_file(fd, SESSION_BYTES)?;
+    pub fn in_file(fd: OwnedFd, blocks: usize) -> io::Result<Session> {
+        let blocks = blocks.clamp(1, BLOCKS);
+        let memory = SharedMemory::in_file(fd, session_bytes(blocks))?;
         let header = memory.at(0, size_of::<SessionHeader>()).ok_or(io::ErrorKind::InvalidInput)?;
         let value = SessionHeader {
             magic: SESSION_MAGIC,
             version: SESSION_VERSION,
             block_bytes: BLOCK_BYTES as u32,
-            blocks: BLOCKS as u32,
+            blocks: blocks as u32,
             recorder: std::process::id(),
             threads_without_block: AtomicU32::new(0),
             processes_without_block: AtomicU32::new(0),
@@ -193,7 +200,12 @@ impl Session {
         };
         // SAFETY: the header lies inside the mapping, which is page-aligned, and no other process has it mapped yet.
         unsafe { header.cast::<SessionHeader>().write(value) };
-        Ok(Session { memory })
+        Ok(Session { memory, blocks })
+    }
+
+    /// Number of blocks.
+    pub fn blocks(&self) -> usize {
+        self.blocks
     }
 
     /// The descriptor's number, for the environment of targets.
@@ -227,16 +239,16 @@ impl Session {
 
     /// State of a block; [`FREE`] when there is no such block.
     pub fn state(&self, block: usize) -> u32 {
-        let at = if block < BLOCKS { self.memory.half(STATES_OFFSET + block * 4) } else { None };
+        let at = if block < self.blocks { self.memory.half(STATES_OFFSET + block * 4) } else { None };
         at.map_or(FREE, |state| state.load(Ordering::Acquire))
     }
 
-    fn offset(block: usize) -> Option<usize> {
-        (block < BLOCKS).then(|| DATA_OFFSET + block * BLOCK_BYTES)
+    fn offset(&self, block: usize) -> Option<usize> {
+        (block < self.blocks).then(|| DATA_OFFSET + block * BLOCK_BYTES)
     }
 
     fn snapshot<T: AnyBytes>(&self, block: usize) -> Option<T> {
-        let from = Session::offset(block)?;
+        let from = self.offset(block)?;
         let mut value = MaybeUninit::<T>::zeroed();
         for at in (0..size_of::<T>()).step_by(8) {
             let word = self.memory.word(from + at)?.load(Ordering::Relaxed).to_ne_bytes();
@@ -261,12 +273,12 @@ impl Session {
     /// A word of a process's block, after its header; `None`: there is none at this offset.
     pub fn process_word(&self, block: usize, offset: usize) -> Option<&AtomicU64> {
         let inside = (RING_OFFSET..BLOCK_BYTES).contains(&offset);
-        self.memory.word(Session::offset(block).filter(|_| inside)?.checked_add(offset)?)
+        self.memory.word(self.offset(block).filter(|_| inside)?.checked_add(offset)?)
     }
 
     /// Publishes to a process how much of its log of frees is read.
     pub fn set_frees_tail(&self, block: usize, tail: u64) {
-        let offset = Session::offset(block).map(|b| b + std::mem::offset_of!(ProcessBlock, frees_tail));
+        let offset = self.offset(block).map(|b| b + std::mem::offset_of!(ProcessBlock, frees_tail));
         if let Some(word) = offset.and_then(|o| self.memory.word(o)) {
             word.store(tail, Ordering::Release);
         }
@@ -274,13 +286,13 @@ impl Session {
 
     /// Write position of a block's ring: the number of bytes that its thread has written so far.
     pub fn head(&self, block: usize) -> u64 {
-        let offset = Session::offset(block).map(|b| b + std::mem::offset_of!(ThreadBlock, head));
+        let offset = self.offset(block).map(|b| b + std::mem::offset_of!(ThreadBlock, head));
         offset.and_then(|o| self.memory.word(o)).map_or(0, |head| head.load(Ordering::Acquire))
     }
 
     /// Publishes the read position of a block's ring to its thread.
     pub fn set_tail(&self, block: usize, tail: u64) {
-        let offset = Session::offset(block).map(|b| b + std::mem::offset_of!(ThreadBlock, tail));
+        let offset = self.offset(block).map(|b| b + std::mem::offset_of!(ThreadBlock, tail));
         if let Some(word) = offset.and_then(|o| self.memory.word(o)) {
             word.store(tail, Ordering::Release);
         }
@@ -289,7 +301,7 @@ impl Session {
     /// Copies the ring's bytes between the positions `from` and `to` (multiples of 8, at most the ring's size apart).
     pub fn copy_ring(&self, block: usize, from: u64, to: u64, out: &mut Vec<u8>) {
         out.clear();
-        let Some(ring) = Session::offset(block).map(|b| b + RING_OFFSET) else { return };
+        let Some(ring) = self.offset(block).map(|b| b + RING_OFFSET) else { return };
         for position in (from..to).step_by(8).take(RING_BYTES / 8) {
             let Some(word) = self.memory.word(ring + (position % RING_BYTES as u64) as usize) else { return };
             out.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
@@ -298,7 +310,7 @@ impl Session {
 
     /// Zeroes a block, gives its memory back, and lets targets claim it again.
     pub fn free(&self, block: usize) {
-        let Some(offset) = Session::offset(block) else { return };
+        let Some(offset) = self.offset(block) else { return };
         if self.memory.punch(offset, BLOCK_BYTES).is_err() {
             // Slower, and the memory stays allocated, but with the same effect.
             for at in (0..BLOCK_BYTES).step_by(8) {
@@ -320,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_freed_block_is_zero_and_free() {
-        let session = Session::create().expect("memfd");
+        let session = Session::create(8).expect("memfd");
         assert_eq!(session.header().magic, SESSION_MAGIC);
         let state = session.memory.half(STATES_OFFSET + 7 * 4).expect("inside");
         state.store(LIVE_THREAD, Ordering::Release);
@@ -331,6 +343,6 @@ mod tests {
         session.free(7);
         assert_eq!((session.state(7), word.load(Ordering::Relaxed)), (FREE, 0));
         assert_eq!(session.thread(7).expect("block").tail.load(Ordering::Relaxed), 0);
-        assert!(session.thread(BLOCKS).is_none() && session.state(BLOCKS) == FREE);
+        assert!(session.thread(8).is_none() && session.state(8) == FREE);
     }
 }

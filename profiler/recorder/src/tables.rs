@@ -1,4 +1,4 @@
-//! Publishes rule tables to targets, in the memory after the facts.
+//! Publishes rule tables to targets, in the last part of the memory with the facts.
 
 use crate::facts::Full;
 use crate::session::SharedMemory;
@@ -6,13 +6,13 @@ use std::collections::HashSet;
 use std::mem::{offset_of, size_of};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use uunwind_ring::facts::{FactsHeader, FACTS_BYTES};
-use uunwind_ring::tables::{TablesEntry, DATA_OFFSET, ENTRIES, TABLES_BYTES};
+use uunwind_ring::facts::{FactsHeader, TABLES_OFFSET};
+use uunwind_ring::tables::{TablesEntry, DATA_OFFSET, ENTRIES};
 
 /// The only writer of the published rule tables. Its clones write to the same ones, from any thread.
 #[derive(Clone)]
 pub struct Tables {
-    /// The facts, then the tables.
+    /// The facts, and at the end the tables.
     memory: Arc<SharedMemory>,
     state: Arc<Mutex<State>>,
 }
@@ -25,7 +25,7 @@ struct State {
 }
 
 impl Tables {
-    /// Creates it with no table. `memory` holds the facts, then the tables.
+    /// Creates it with no table. `memory` holds the facts, and at its end the tables.
     pub fn new(memory: Arc<SharedMemory>) -> Tables {
         Tables { memory, state: Arc::default() }
     }
@@ -46,10 +46,7 @@ impl Tables {
             return Err(Full);
         }
         let offset = state.next.max(DATA_OFFSET);
-        if offset.saturating_add(table.len()) > TABLES_BYTES {
-            return Err(Full);
-        }
-        let at = self.memory.at(FACTS_BYTES + offset, table.len()).ok_or(Full)?;
+        let at = self.memory.at(TABLES_OFFSET + offset, table.len()).ok_or(Full)?;
         // SAFETY: the table's bytes inside the memory, in a part to which no entry points yet; the lock is held.
         unsafe { std::ptr::copy_nonoverlapping(table.as_ptr(), at, table.len()) };
         let entry = free_entry(&self.memory, key).ok_or(Full)?;
@@ -72,7 +69,7 @@ impl Tables {
 /// Offset of the first free entry in the key's probe sequence.
 fn free_entry(memory: &SharedMemory, key: u64) -> Option<usize> {
     let entries =
-        (0..ENTRIES).map(|probe| FACTS_BYTES + (key as usize).wrapping_add(probe) % ENTRIES * size_of::<TablesEntry>());
+        (0..ENTRIES).map(|probe| TABLES_OFFSET + (key as usize).wrapping_add(probe) % ENTRIES * size_of::<TablesEntry>());
     let free = |at: &usize| memory.word(*at).is_some_and(|word| word.load(Ordering::Acquire) == 0);
     entries.into_iter().find(free)
 }

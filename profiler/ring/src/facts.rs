@@ -19,9 +19,25 @@ pub const DATA_OFFSET: usize = 64 + ENTRIES * core::mem::size_of::<FactsEntry>()
 /// Size of the facts, the first part of the memfd, in bytes.
 pub const FACTS_BYTES: usize = 4 << 20;
 /// Offset of the [`crate::code_rules`].
-pub const CODE_RULES_OFFSET: usize = FACTS_BYTES + crate::tables::TABLES_BYTES;
-/// Size of the whole memfd in bytes: the facts, followed by the [`crate::tables`] and the [`crate::code_rules`].
-pub const PUBLISHED_BYTES: usize = CODE_RULES_OFFSET + crate::code_rules::CODE_RULES_BYTES;
+pub const CODE_RULES_OFFSET: usize = FACTS_BYTES;
+/// Offset of the [`crate::tables`], which extend to the end.
+pub const TABLES_OFFSET: usize = CODE_RULES_OFFSET + crate::code_rules::CODE_RULES_BYTES;
+/// Size of the whole memfd in bytes, where address space is not limited: the facts, followed by the
+/// [`crate::code_rules`] and the [`crate::tables`].
+pub const PUBLISHED_BYTES: usize = TABLES_OFFSET + crate::tables::TABLES_BYTES;
+
+/// Bytes of the tables in a memfd of this size; `None`: none of facts has it.
+pub const fn tables_in(bytes: u64) -> Option<usize> {
+    if bytes <= TABLES_OFFSET as u64 || bytes > PUBLISHED_BYTES as u64 || bytes % 4096 != 0 {
+        return None;
+    }
+    let tables = bytes as usize - TABLES_OFFSET;
+    if tables > crate::tables::DATA_OFFSET {
+        Some(tables)
+    } else {
+        None
+    }
+}
 
 /// The first 64 bytes of the memory for facts.
 #[repr(C)]

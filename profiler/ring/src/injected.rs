@@ -18,7 +18,7 @@ pub const FACTS: &core::ffi::CStr = c"uu-facts-injected";
 /// First word of the control memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"uu-injec");
 /// Version of what follows [`Control::end`].
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Bytes of the control memory: whole pages.
 pub const CONTROL_BYTES: usize = 16 * 1024;
 /// At most this number of mappings is kept.
@@ -103,6 +103,10 @@ pub struct Control {
     pub session: u64,
     /// See `session`.
     pub facts: u64,
+    /// Bytes of both: see `layout::blocks_in` and `facts::tables_in`.
+    pub session_bytes: u64,
+    /// See `session_bytes`.
+    pub facts_bytes: u64,
     /// Address of the loader's `_dl_find_object`; 0: it has none.
     pub find_object: u64,
     /// The loader's `_rtld_global`; empty: not known.

@@ -3,7 +3,7 @@
 //! ```text
 //! 0        SessionHeader (one page)
 //! 4096     block states: AtomicU32[BLOCKS]
-//! DATA     block 0, block 1, ... of BLOCK_BYTES each
+//! DATA     block 0, block 1, ... of BLOCK_BYTES each, to the end of the memory: at most BLOCKS
 //! ```
 //! A block begins with its header ([`ProcessBlock`] or [`ThreadBlock`], one page); what follows is a thread's ring. The
 //! memfd is sealed against shrinking, and sparse: untouched blocks cost nothing.
@@ -20,7 +20,7 @@ use uunwind_core::walk::PLUGIN_INDICES;
 /// First word of the session header.
 pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"uu-ring1");
 /// Version of the session, the facts and the rule tables; a target that finds another version does not record.
-pub const SESSION_VERSION: u32 = 19;
+pub const SESSION_VERSION: u32 = 20;
 /// Bytes of the first page. The fields that identify the version have the same offsets in all versions: the magic word
 /// at 0, the version at 8, and the word at [`OTHER_VERSION_OFFSET`].
 pub const FIRST_PAGE: usize = 4096;
@@ -32,7 +32,8 @@ pub const OPENINGS_OFFSET: usize = 64;
 pub const PLUGIN_OFF: u32 = 1 << 31;
 /// Size of a block, in bytes: the fixed part, and a ring.
 pub const BLOCK_BYTES: usize = 260 * 1024;
-/// Number of blocks: limit of the processes and threads that are recorded at once.
+/// Most blocks of a session: limit of the processes and threads that are recorded at once. A session has fewer where
+/// address space is limited.
 pub const BLOCKS: usize = 2048;
 /// Bytes of the header of a block.
 pub const BLOCK_HEADER: usize = 4096;
@@ -40,8 +41,27 @@ pub const BLOCK_HEADER: usize = 4096;
 pub const STATES_OFFSET: usize = 4096;
 /// Offset of block 0.
 pub const DATA_OFFSET: usize = STATES_OFFSET + BLOCKS * 4;
-/// Bytes of the whole session.
-pub const SESSION_BYTES: usize = DATA_OFFSET + BLOCKS * BLOCK_BYTES;
+/// Bytes of the whole session, with all blocks.
+pub const SESSION_BYTES: usize = session_bytes(BLOCKS);
+
+/// Bytes of a session with this number of blocks.
+pub const fn session_bytes(blocks: usize) -> usize {
+    DATA_OFFSET + blocks * BLOCK_BYTES
+}
+
+/// Number of blocks of a session of this size; `None`: no session has it.
+pub const fn blocks_in(bytes: u64) -> Option<usize> {
+    if bytes < session_bytes(1) as u64 || bytes > SESSION_BYTES as u64 {
+        return None;
+    }
+    let blocks = (bytes as usize - DATA_OFFSET) / BLOCK_BYTES;
+    if session_bytes(blocks) as u64 == bytes {
+        Some(blocks)
+    } else {
+        None
+    }
+}
+
 /// Frame words of the largest sample (`uunwind_core::walk::MAX_WORDS`).
 pub const SAMPLE_WORDS: usize = 8321;
 /// Offset of the ring in a thread block.
@@ -72,7 +92,7 @@ pub struct SessionHeader {
     pub version: u32,
     /// `BLOCK_BYTES`, checked by targets.
     pub block_bytes: u32,
-    /// `BLOCKS`, checked by targets.
+    /// Number of blocks. Targets take it from the size of the memory.
     pub blocks: u32,
     /// Pid of the recorder.
     pub recorder: u32,

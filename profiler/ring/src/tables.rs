@@ -1,4 +1,4 @@
-//! Layout of the published rule tables, which follow the facts in the same memfd. Targets read them in place.
+//! Layout of the published rule tables, which are the last part of the memfd with the facts. Targets read them in place.
 //!
 //! ```text
 //! 0      TablesEntry[ENTRIES]   open addressing, linear probing from key % ENTRIES
@@ -13,8 +13,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub const ENTRIES: usize = 4096;
 /// Offset of the tables.
 pub const DATA_OFFSET: usize = ENTRIES * core::mem::size_of::<TablesEntry>();
-/// Size of this part of the memfd in bytes. It is address space, of which only published tables take memory. The tables
-/// of a large program take two or three MiB.
+/// Largest size of this part of the memfd in bytes. It is address space, of which only published tables take memory. The
+/// tables of a large program take two or three MiB.
 pub const TABLES_BYTES: usize = 60 << 20;
 
 /// The place of one object's table.
@@ -34,6 +34,7 @@ const _: () = assert!(core::mem::size_of::<TablesEntry>() == 16);
 #[derive(Clone, Copy)]
 pub struct TablesView {
     base: *const u8,
+    bytes: usize,
 }
 
 // SAFETY: the mapping is shared, read-only here, and lives as long as the process.
@@ -45,9 +46,9 @@ impl TablesView {
     /// A view of this part of a mapped memfd.
     ///
     /// # Safety
-    /// `base` must point to [`TABLES_BYTES`] readable bytes, 16-aligned, that stay mapped for ever.
-    pub unsafe fn new(base: *const u8) -> TablesView {
-        TablesView { base }
+    /// `base` must point to `bytes` readable bytes, more than [`DATA_OFFSET`], 16-aligned, that stay mapped for ever.
+    pub unsafe fn new(base: *const u8, bytes: usize) -> TablesView {
+        TablesView { base, bytes }
     }
 
     /// The table published for `key`. Bounded: at most [`ENTRIES`] probes. Async-signal-safe.
@@ -60,7 +61,7 @@ impl TablesView {
                 0 => return None,
                 k if k == key => {
                     let (offset, len) = (entry.offset as usize, entry.len as usize);
-                    if offset < DATA_OFFSET || len > TABLES_BYTES || offset > TABLES_BYTES - len {
+                    if offset < DATA_OFFSET || len > self.bytes || offset > self.bytes - len {
                         return None;
                     }
                     // SAFETY: the range was just checked to lie inside the mapping, which lives for ever and whose

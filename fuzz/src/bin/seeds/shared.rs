@@ -240,7 +240,7 @@ pub fn plugin_messages() {
 }
 
 pub fn facts() {
-    let mut facts = FactsPublisher::create().expect("a memfd");
+    let mut facts = FactsPublisher::create(8 << 20).expect("a memfd");
     let made = scratch().join("python-3.11");
     let image = Image::open(&made).expect("an object");
     let found = HALVES.iter().find_map(|half| match half.analyse(&image) {

@@ -231,7 +231,7 @@ mod tests {
     fn common() -> Common {
         // None goes in, so its file is not needed.
         let mut common = Common::new(Path::new("/dev/null"), 99, 0);
-        let (session, facts) = (Session::create().expect("memory"), FactsPublisher::create().expect("memory"));
+        let (session, facts) = (Session::create(16).expect("memory"), FactsPublisher::create(8 << 20).expect("memory"));
         common.share(&session, &facts).expect("files");
         common
     }

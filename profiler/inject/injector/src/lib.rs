@@ -49,6 +49,7 @@ use opened::{file_there, Opened};
 use preflight::Place;
 use process::Process;
 use remote_call::{Borrowed, Trouble, STACK};
+use rustix::fs::fstat;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -59,6 +60,7 @@ use uunwind_clock::Instant;
 use uunwind_elf::maps::{self, Mapping};
 use uunwind_recorder::facts::FactsPublisher;
 use uunwind_recorder::machine::Stat;
+use uunwind_recorder::reservation::Reservation;
 use uunwind_recorder::session::{memory_file, Session};
 use uunwind_remote::memory::Memory;
 use uunwind_remote::registers::{pc, Registers};
@@ -256,10 +258,12 @@ impl Injected {
         let mut control = control_in(&file, &sampler)?;
         let begun = Instant::now();
         let (pid, mut made) = (process.pid, Files::new());
+        let size = |file: &OwnedFd| fstat(file).map(|stat| stat.st_size as u64).map_err(io::Error::from);
+        let sizes = (size(session)?, size(facts)?);
         let map = |thread: &mut Borrowed<'_>| {
             process.must_live()?;
             let opened = send_fds::pass(thread, process, [file.as_fd(), session.as_fd(), facts.as_fd()], &mut made)?;
-            map_all(thread, &mut control, (&file, &opened), (pid, &sampler, &place), settings)
+            map_all(thread, &mut control, (&file, &opened), (pid, &sampler, &place), sizes, settings)
         };
         let mapped = with_thread(pid, &place.code, Region::default(), map);
         let stood = begun.elapsed();
@@ -291,6 +295,7 @@ impl Injected {
         made: &mut Files,
     ) -> Result<(Injected, Memories), Trouble> {
         let (pid, none, note) = (process.pid, Region::default(), None);
+        let reservation = Reservation::with(pid);
         let begun = Instant::now();
         let names = [ring::CONTROL, ring::SESSION, ring::FACTS];
         let make = |thread: &mut Borrowed<'_>| {
@@ -305,13 +310,17 @@ impl Injected {
         // By this thread, which lives as long as the recording does: the facts show its end.
         let (file, memories) = (
             File::from(file()?),
-            Memories { session: Session::in_file(file()?)?, facts: FactsPublisher::in_file(file()?)? },
+            Memories {
+                session: Session::in_file(file()?, reservation.blocks)?,
+                facts: FactsPublisher::in_file(file()?, reservation.tables)?,
+            },
         );
+        let sizes = (memories.session.memory().bytes() as u64, memories.facts.memory().bytes() as u64);
         let mut control = control_in(&file, &sampler)?;
         let begun = Instant::now();
         let map = |thread: &mut Borrowed<'_>| {
             process.must_live()?;
-            map_all(thread, &mut control, (&file, &opened), (pid, &sampler, &place), settings)
+            map_all(thread, &mut control, (&file, &opened), (pid, &sampler, &place), sizes, settings)
         };
         let (control_at, base, image) = with_thread(pid, &place.code, none, map)?;
         stood += begun.elapsed();

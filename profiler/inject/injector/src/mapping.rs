@@ -14,9 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use uunwind_recorder::machine::Stat;
 use uunwind_remote_sampler::prepared::Image;
-use uunwind_ring::facts::PUBLISHED_BYTES;
 use uunwind_ring::injected::{Control, Region, Request, CONTROL_BYTES, MAGIC, VERSION};
-use uunwind_ring::layout::SESSION_BYTES;
 
 const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 
@@ -74,13 +72,14 @@ pub fn control_in(file: &File, sampler: &Sampler) -> io::Result<Shared> {
     Shared::map(file)
 }
 
-/// Maps everything and calls the sampler's beginning. What is mapped is noted as soon as it is, so that a later uu
+/// Maps everything, the session and the facts with these sizes, and calls the sampler's beginning. What is mapped is noted as soon as it is, so that a later uu
 /// finds it if this one ends in the middle. Returns where the control memory and the sampler lie, and in which program.
 pub fn map_all(
     thread: &mut Borrowed<'_>,
     control: &mut Shared,
     (file, opened): (&File, &[Opened]),
     (pid, sampler, place): (u32, &Sampler, &Place),
+    (session_bytes, facts_bytes): (u64, u64),
     settings: &Settings,
 ) -> Result<(u64, u64, Image), Trouble> {
     let &[(control_fd, _), (session_fd, _), (facts_fd, _)] = opened else { return Err(Trouble::Unfit) };
@@ -110,10 +109,10 @@ pub fn map_all(
         let how = (part.protection, libc::MAP_PRIVATE);
         map(thread, base + part.start, part.len, how, (control_fd, CONTROL_BYTES as u64 + part.start))?;
     }
-    let session = map(thread, 0, SESSION_BYTES as u64, (READ_WRITE, shared), (session_fd, 0))?;
-    note(control, session, SESSION_BYTES as u64);
-    let facts = map(thread, 0, PUBLISHED_BYTES as u64, (libc::PROT_READ as u64, shared), (facts_fd, 0))?;
-    note(control, facts, PUBLISHED_BYTES as u64);
+    let session = map(thread, 0, session_bytes, (READ_WRITE, shared), (session_fd, 0))?;
+    note(control, session, session_bytes);
+    let facts = map(thread, 0, facts_bytes, (libc::PROT_READ as u64, shared), (facts_fd, 0))?;
+    note(control, facts, facts_bytes);
     for opened in opened.iter().filter(|opened| is_still(pid, **opened)) {
         thread.call(libc::SYS_close, [opened.0, 0, 0, 0, 0, 0])?;
     }
@@ -122,6 +121,7 @@ pub fn map_all(
     unsafe {
         (*head).text = Region { start: base + code.start, len: code.len };
         ((*head).session, (*head).facts, (*head).find_object) = (session, facts, place.find_object);
+        ((*head).session_bytes, (*head).facts_bytes) = (session_bytes, facts_bytes);
         (*head).loader = place.loader;
         ((*head).program, (*head).rate, (*head).flags) = (place.program, settings.rate, settings.flags);
         (*head).tsd_offset = uunwind_remote::registers::TSD_OFFSET;

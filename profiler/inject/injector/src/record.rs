@@ -19,6 +19,7 @@ use uunwind_recorder::facts::FactsPublisher;
 use uunwind_recorder::found_names::Unnamed;
 use uunwind_recorder::objects::Objects;
 use uunwind_recorder::output::{finish, Older};
+use uunwind_recorder::reservation::Reservation;
 use uunwind_recorder::snapshot::{Now, Snapshots};
 use uunwind_recorder::survey::Survey;
 use uunwind_recorder::switch::{Of, Switch};
@@ -69,6 +70,7 @@ pub fn record(
     let languages = analysers.languages();
     let mut objects = Objects::new(Cache::of_user(), analysers);
     let common = Common::new(object, attach.rate, attach.flags);
+    let reservation = Reservation::with(pid);
     let (family, memories) = Family::begin(pid, attach.with_children, common).map_err(Refusal::Declined)?;
     let Memories { session, mut facts } = memories;
     if attach.start_paused {
@@ -113,6 +115,7 @@ pub fn record(
     child::forget_interrupt();
     let cpu_used = costs.used;
     notes.insert(0, how(attach, &costs));
+    notes.extend(reservation.note());
     notes.extend(losses(&costs, since));
     notes.extend(switch.end());
     let unrecorded = not_recorded(&left);

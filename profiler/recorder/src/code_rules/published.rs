@@ -190,7 +190,7 @@ mod tests {
 
     impl World {
         fn new() -> World {
-            let facts = FactsPublisher::create().expect("memory");
+            let facts = FactsPublisher::create(8 << 20).expect("memory");
             let published = Published::new(facts.memory().clone());
             World { facts, published }
         }

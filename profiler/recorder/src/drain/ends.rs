@@ -6,7 +6,6 @@ use crate::machine;
 use crate::startup_time::Life;
 use std::sync::atomic::Ordering;
 use uunwind_recording::Start;
-use uunwind_ring::layout::BLOCKS;
 
 impl Drain {
     /// Ends everything that is still in use. Call after the last pass. Blocks of live processes are left to them: they
@@ -16,7 +15,7 @@ impl Drain {
         for line in self.survey.lines(false) {
             self.writer.note(&line);
         }
-        for block in 0..BLOCKS {
+        for block in 0..self.session.blocks() {
             self.finish(block);
         }
         self.write_unseen();

@@ -4,7 +4,6 @@ use super::{Drain, Pass};
 use crate::block_owners::Use;
 use crate::machine;
 use uunwind_recording::Free;
-use uunwind_ring::layout::BLOCKS;
 
 impl Drain {
     /// Reads the logs of all processes.
@@ -12,7 +11,7 @@ impl Drain {
         if self.interval == 0 {
             return;
         }
-        for block in 0..BLOCKS {
+        for block in 0..self.session.blocks() {
             if let Some(Some(Use::Process(_))) = self.uses.get(block) {
                 self.frees_of(block, false, pass);
             }

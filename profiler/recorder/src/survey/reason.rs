@@ -228,7 +228,7 @@ mod tests {
         };
         assert!(child > 0, "{}", std::io::Error::last_os_error());
         // This process was started without a session, so its environment has none, as if it had been overwritten.
-        let session = crate::session::Session::create().expect("memfd");
+        let session = crate::session::Session::create(16).expect("memfd");
         let found = reason(child as u32);
         drop(session);
         // SAFETY: plain system calls on a child of our own.

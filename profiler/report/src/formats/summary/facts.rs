@@ -274,8 +274,8 @@ fn losses(recording: &Recording, style: Style, out: &mut String) {
             if count > 0 {
                 let _ = writeln!(
                     out,
-                    "             {count:>8} {what} not sampled: at most {BLOCKS} processes and threads are sampled at the same time. Have the \
-                     program run fewer threads at once, or leave child processes out (--no-children)"
+                    "             {count:>8} {what} not sampled: at most {BLOCKS} processes and threads are sampled at the same time (fewer where \
+                     address space is limited: ulimit -v). Have the program run fewer threads at once, or leave child processes out (--no-children)"
                 );
             }
         }
