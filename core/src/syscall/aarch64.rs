@@ -45,6 +45,7 @@ pub mod nr {
     pub const WAIT4: usize = 260;
     pub const DUP3: usize = 24;
     pub const PIPE2: usize = 59;
+    pub const PRLIMIT64: usize = 261;
     pub const MEMFD_CREATE: usize = 279;
     pub const CLOSE_RANGE: usize = 436;
 }

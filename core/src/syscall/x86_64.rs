@@ -45,6 +45,7 @@ pub mod nr {
     pub const DUP3: usize = 292;
     pub const PIPE2: usize = 293;
     pub const RT_TGSIGQUEUEINFO: usize = 297;
+    pub const PRLIMIT64: usize = 302;
     pub const MEMFD_CREATE: usize = 319;
     pub const CLOSE_RANGE: usize = 436;
 }

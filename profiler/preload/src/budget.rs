@@ -4,7 +4,8 @@
 //! timer take no sample until the thread has used ten times the walk's CPU time. The next sample then also carries the
 //! weight of the skipped ticks, so the profile stays complete, at a lower rate. Costs are counted in frames, not
 //! measured: on a machine that is busy with other work, a clock would count that work, too. Walks of at most
-//! [`MAX_FRAMES`] frames are not charged.
+//! [`MAX_FRAMES`] frames are not charged, unless ticks come while they last, which measure the thread's CPU time: on a
+//! slow machine at a high rate, each walk would be followed by the next one, and the program would not go on.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use uunwind_core::walk::MAX_FRAMES;
@@ -20,6 +21,8 @@ pub struct Budget {
     owed: AtomicU64,
     /// Ticks skipped since the last sample.
     carried: AtomicU32,
+    /// Ticks that came during the walk.
+    meanwhile: AtomicU32,
 }
 
 /// Ticks after which a walk is abandoned (`uunwind-ffi`, `on_tick`).
@@ -30,6 +33,12 @@ impl Budget {
     pub fn reset(&self) {
         self.owed.store(0, Ordering::Relaxed);
         self.carried.store(0, Ordering::Relaxed);
+        self.meanwhile.store(0, Ordering::Relaxed);
+    }
+
+    /// Called when ticks come during a walk.
+    pub fn on_ticks_of_walk(&self, ticks: u32) {
+        self.meanwhile.store(self.meanwhile.load(Ordering::Relaxed).saturating_add(ticks), Ordering::Relaxed);
     }
 
     /// Called when `ticks` expiries of the timer, one every `period` ns, have arrived. `None`: they are skipped.
@@ -56,12 +65,15 @@ impl Budget {
     }
 
     /// Charges a walk of this many frames.
-    pub fn walked(&self, frames: u32) {
-        self.charge(u64::from(frames.saturating_sub(MAX_FRAMES)).saturating_mul(FRAME_NS));
+    pub fn walked(&self, frames: u32, period: u64) {
+        let of_frames = u64::from(frames.saturating_sub(MAX_FRAMES)).saturating_mul(FRAME_NS);
+        let of_ticks = u64::from(self.meanwhile.swap(0, Ordering::Relaxed)).saturating_mul(period);
+        self.charge(of_frames.max(of_ticks));
     }
 
     /// Charges a walk that the watchdog ended.
     pub fn abandoned(&self, period: u64) {
+        self.meanwhile.store(0, Ordering::Relaxed);
         self.charge(ABANDONED.saturating_mul(period));
     }
 
@@ -77,7 +89,7 @@ mod tests {
     const PERIOD: u64 = 1_000_000;
 
     fn account() -> Budget {
-        Budget { owed: AtomicU64::new(0), carried: AtomicU32::new(0) }
+        Budget { owed: AtomicU64::new(0), carried: AtomicU32::new(0), meanwhile: AtomicU32::new(0) }
     }
 
     #[test]
@@ -85,7 +97,7 @@ mod tests {
         let budget = account();
         for _ in 0..1000 {
             assert_eq!(budget.on_ticks(1, PERIOD), Some(0));
-            budget.walked(MAX_FRAMES);
+            budget.walked(MAX_FRAMES, PERIOD);
         }
     }
 
@@ -103,9 +115,24 @@ mod tests {
                 sampled += u64::from(weight + carried);
                 assert_eq!(sampled, ticks, "{frames} frames");
                 assert!(walks == 0 || since == paid, "{since} ticks after a walk of {frames} frames, not {paid}");
-                budget.walked(frames);
+                budget.walked(frames, PERIOD);
                 (since, walks) = (0, walks + 1);
             }
+        }
+    }
+
+    /// However slow the machine is, the thread has nine tenths of its CPU time for itself; no tick is charged twice.
+    #[test]
+    fn a_walk_that_takes_longer_than_a_period_is_paid_for() {
+        for during in [1, 3, 40] {
+            let budget = account();
+            for _ in 0..3 {
+                (0..during).for_each(|_| budget.on_ticks_of_walk(1));
+                budget.walked(20, PERIOD);
+                assert_eq!((1..1000).find(|_| budget.on_ticks(1, PERIOD).is_some()), Some(10 * during));
+            }
+            budget.walked(20, PERIOD);
+            assert_eq!(budget.on_ticks(1, PERIOD), Some(0));
         }
     }
 

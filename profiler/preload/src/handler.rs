@@ -161,6 +161,7 @@ pub unsafe fn on_own_sample(origin: Origin<'_>, ucontext: *mut u8) {
         // Only ticks measure the CPU time that the walk has used. Requests arrive by the wall clock, or as fast as they
         // are sent.
         if matches!(origin.kind, SampleKind::Timer) {
+            slot.budget.on_ticks_of_walk(origin.weight);
             // SAFETY: libuunwind's function, the kernel's ucontext.
             unsafe { (process.library.on_tick)(ucontext) };
         }

@@ -26,7 +26,7 @@ use uunwind_ring::facts::{tables_in, FactsView, CODE_RULES_OFFSET, TABLES_OFFSET
 use uunwind_ring::injected::{
     Control, Region, ALTERNATE_STACK, ARM, BEGUN, FAILED_CALL, NO_ROOM, OVER, REGIONS, SIGNAL_TAKEN,
 };
-use uunwind_ring::layout::{SESSION_MAGIC, SESSION_VERSION};
+use uunwind_ring::layout::{blocks_in, SESSION_MAGIC, SESSION_VERSION};
 use uunwind_ring::names::{self, NameEntry};
 use uunwind_ring::tables::TablesView;
 

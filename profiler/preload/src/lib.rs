@@ -46,6 +46,7 @@ pub mod check {
     pub use crate::handler::{on_own_sample, Origin};
 }
 
+mod address_space;
 mod allocator;
 mod budget;
 mod chance;

@@ -100,7 +100,7 @@ pub unsafe fn write_sample(
     if is_tick && request.stop == u32::from(StopReason::Watchdog.number()) {
         slot.budget.abandoned(period);
     } else if is_tick {
-        slot.budget.walked(cost);
+        slot.budget.walked(cost, period);
     }
     // SAFETY: this thread is the writer.
     let ring = unsafe { ring(block) };

@@ -272,7 +272,7 @@ impl Session {
         const MADV_DONTDUMP: usize = 16;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let (base, bytes, no_file) = (self.base as usize, session_bytes(self.blocks), usize::MAX);
+        let (base, bytes, no_file) = (self.base as usize, self.bytes(), usize::MAX);
         // SAFETY: these bytes at base are a mapping of our own, and stay one.
         unsafe {
             syscall::call(nr::MMAP, [base, bytes, protection as usize, flags as usize, no_file, 0]);
@@ -283,7 +283,12 @@ impl Session {
     /// Unmaps a session that no thread has used.
     pub fn unmap(self) {
         // SAFETY: a mapping of our own that no thread has seen.
-        unsafe { Mapping { base: self.base, bytes: session_bytes(self.blocks) }.unmap() };
+        unsafe { Mapping { base: self.base, bytes: self.bytes() }.unmap() };
+    }
+
+    /// Bytes of the mapping.
+    pub fn bytes(&self) -> usize {
+        session_bytes(self.blocks)
     }
 
     /// The session's header, in its first page.

@@ -294,6 +294,12 @@ pub fn map_first(kept: usize, wiped: usize) -> Option<(*mut u8, *mut u8)> {
     Some((kept, wiped))
 }
 
+/// Bytes that are mapped for slots, with one more group for threads to come.
+pub fn reserved() -> usize {
+    let mapped = MAPPED.iter().filter(|base| !base.load(Ordering::Relaxed).is_null()).count();
+    KEYS * core::mem::size_of::<Key>() + (mapped + 1) * GROUP_BYTES
+}
+
 /// Writes to the calling thread's entry of the table, before anything reads it: a page that is read first costs two
 /// faults. For the constructor.
 pub fn touch() {

@@ -68,8 +68,8 @@ impl Tables {
 
 /// Offset of the first free entry in the key's probe sequence.
 fn free_entry(memory: &SharedMemory, key: u64) -> Option<usize> {
-    let entries =
-        (0..ENTRIES).map(|probe| TABLES_OFFSET + (key as usize).wrapping_add(probe) % ENTRIES * size_of::<TablesEntry>());
+    let entries = (0..ENTRIES)
+        .map(|probe| TABLES_OFFSET + (key as usize).wrapping_add(probe) % ENTRIES * size_of::<TablesEntry>());
     let free = |at: &usize| memory.word(*at).is_some_and(|word| word.load(Ordering::Acquire) == 0);
     entries.into_iter().find(free)
 }

@@ -51,6 +51,11 @@ impl TablesView {
         TablesView { base, bytes }
     }
 
+    /// Bytes of this part of the mapping.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// The table published for `key`. Bounded: at most [`ENTRIES`] probes. Async-signal-safe.
     pub fn find(&self, key: u64) -> Option<&'static [u8]> {
         for probe in 0..ENTRIES {

@@ -32,7 +32,7 @@ fn sizes_and_offsets_of_the_session() {
     let text = section("The session");
     says(&text, &format!("A memfd of {} bytes", with_commas(SESSION_BYTES)));
     says(&text, &format!("| {STATES_OFFSET} | {} | states of the blocks: {BLOCKS} of u32 |", BLOCKS * 4));
-    says(&text, &format!("| {DATA_OFFSET} | {BLOCKS} * {BLOCK_BYTES} | the blocks |"));
+    says(&text, &format!("| {DATA_OFFSET} | {BLOCKS} * {BLOCK_BYTES} | the blocks: at most so many |"));
     says(&text, &format!("a header of {BLOCK_HEADER} bytes and, for a thread, a ring of {RING_BYTES} bytes"));
     let trust = include_str!("../../../docs/trust.md");
     let (session, rules) = (SESSION_BYTES >> 20, uunwind_ring::facts::PUBLISHED_BYTES >> 20);
