@@ -1,21 +1,64 @@
---- uu from inside of LuaJIT: stacks of Lua and native functions, crash reports, labels.
+--- uu from inside of Lua: stacks of Lua and native functions, crash reports, recordings, labels.
 --
 --     local uunwind = require("uunwind")
 --     print(uunwind.stack())
 --     uunwind.report_crashes("/tmp/crash-%p.txt")
+--     local recording = uunwind.record("profile.html"); work(); recording:stop()
 --     uunwind.label({ request = "42" }, handle, request)
 --
--- It is libuunwind.so.0 by LuaJIT's ffi, as uu.h declares it: nothing is compiled. docs/lua.md describes each function.
+-- It is libuunwind.so.0 as uu.h declares it: by LuaJIT's ffi; in PUC Lua 5.1 to 5.5, as for recordings in all of them,
+-- by libuunwind-for-lua.so, which lies in the folder uu beside it. docs/lua.md describes each function.
 
-local found, ffi = pcall(require, "ffi")
-if not found then
-   error("uunwind needs LuaJIT, whose ffi calls libuunwind.so.0; this is " .. tostring(_VERSION), 2)
-end
-if ffi.os ~= "Linux" or ffi.arch ~= "x64" then
+local is_jit, ffi = pcall(require, "ffi")
+if is_jit and (ffi.os ~= "Linux" or ffi.arch ~= "x64") then
    error("uunwind works on Linux on x86-64; this is " .. ffi.os .. " on " .. ffi.arch, 2)
 end
 
-ffi.cdef [[
+local ABI = 1
+local DOUBT_SETUP_DUE = 2
+local CRASH_JSON, CRASH_ONE_THREAD = 1, 4
+local NOT_RECORDED = -107
+local COMPLETE = { [1] = true, [2] = true, [4] = true }
+
+local uunwind = {}
+local own = debug.getinfo(1, "S").source:gsub("^@", "")
+-- The tree that this file is a part of.
+local tree = own:match("^(.*)/share/lua/5%.%d/uunwind%.lua$")
+
+local core
+
+-- libuunwind-for-lua.so: beside the variable's library, in the tree, or where package.cpath says. `level`: of the caller
+-- that an error is for.
+local function open_core(level)
+   if core then
+      return core
+   end
+   local library = os.getenv("UUNWIND_LIBRARY")
+   local folders = library and { library:match("^(.*)/[^/]*$") or "." } or tree and { tree .. "/lib", tree .. "/lib64" }
+   local why
+   for _, folder in ipairs(folders or {}) do
+      local opens, problem = package.loadlib(folder .. "/uu/libuunwind-for-lua.so", "luaopen_uunwind_core")
+      if opens then
+         core = opens()
+         return core
+      end
+      why = why or problem
+   end
+   local found, other = pcall(require, "uunwind.core")
+   if not found then
+      error("there is no libuunwind-for-lua.so: " .. (why or other) .. ". Set UUNWIND_LIBRARY to the path of the "
+         .. "libuunwind.so.0 that has it in the folder uu beside it", level + 1)
+   end
+   core = other
+   return core
+end
+
+-- What differs between the two ways to the library: `open(level)`, which returns its functions; `problem(code)`; and
+-- `walk(library)`, which returns what libuunwind-for-lua.so does.
+local way = {}
+
+if is_jit then
+   ffi.cdef [[
 struct uu_request {
    uint32_t size, flags;
    const void *ucontext;
@@ -48,52 +91,97 @@ int uu_record_stop(void);
 char *strerror(int);
 ]]
 
-local ABI = 1
-local SEMANTIC, WINDOW, OMITTED = 2, 3, 4
-local INTERPRETER = 62
-local CAPACITY = 8448
-local DOUBT_SETUP_DUE = 2
-local INLINED = 1
-local CRASH_JSON, CRASH_ONE_THREAD = 1, 4
-local NOT_RECORDED = -107
-local COMPLETE = { [1] = true, [2] = true, [4] = true }
+   local SEMANTIC, WINDOW, OMITTED = 2, 3, 4
+   local INTERPRETER = 62
+   local CAPACITY = 8448
+   local INLINED = 1
 
-local uunwind = {}
+   function way.problem(code)
+      return ffi.string(ffi.C.strerror(-code))
+   end
+
+   -- The variable's, that of the tree, the system's or what the process has already.
+   function way.open(level)
+      local why
+      local places = { os.getenv("UUNWIND_LIBRARY") }
+      if tree then
+         places[#places + 1] = tree .. "/lib/libuunwind.so.0"
+      end
+      places[#places + 1] = "libuunwind.so.0"
+      for _, place in ipairs(places) do
+         local done, result = pcall(ffi.load, place)
+         if done then
+            return result
+         end
+         why = why or result
+      end
+      error("there is no libuunwind.so.0: " .. tostring(why) .. ". Set UUNWIND_LIBRARY to its path", level + 1)
+   end
+
+   local function text(pointer)
+      local result = ffi.string(pointer)
+      return result ~= "" and result or nil
+   end
+
+   local function frame(symbol, word)
+      local is_semantic = symbol.kind == SEMANTIC
+      return {
+         name = ffi.string(symbol["function"]),
+         file = text(symbol.file),
+         line = symbol.line ~= 0 and symbol.line or nil,
+         language = is_semantic and ffi.string(symbol.language) or symbol.kind == WINDOW and "jit" or "native",
+         module = text(symbol.object),
+         address = tonumber(symbol.address),
+         inlined = bit.band(symbol.flags, INLINED) ~= 0,
+         omitted = symbol.kind == OMITTED and tonumber(word % 2 ^ 32) or nil,
+         semantic = is_semantic,
+         interpreter = bit.band(tonumber(bit.rshift(word, INTERPRETER)), 1) == 1,
+      }
+   end
+
+   function way.walk(library)
+      local words = ffi.new("uint64_t[?]", CAPACITY)
+      local request = ffi.new("struct uu_request")
+      request.size, request.frames, request.capacity = ffi.sizeof(request), words, CAPACITY
+      local done = library.uu_walk(request)
+      if done < 0 then
+         return nil, done, "walked"
+      end
+      local first = ffi.new("const struct uu_symbol *[1]")
+      done = library.uu_symbolize(words, request.words, first)
+      if done < 0 then
+         return nil, done, "named"
+      end
+      local frames, symbol = {}, first[0]
+      while symbol ~= nil do
+         frames[#frames + 1] = frame(symbol, words[symbol.frame])
+         symbol = symbol.next
+      end
+      library.uu_symbols_free(first[0])
+      return frames, request.stop, request.doubt
+   end
+   -- Called from a trace, it would be in it; interpreted, its frame is the VM's.
+   jit.off(way.walk)
+else
+   way.open = open_core
+
+   function way.problem(code)
+      return core.problem(code)
+   end
+
+   function way.walk(library)
+      return library.walk()
+   end
+end
+
 local library
 
-local function problem(code)
-   return ffi.string(ffi.C.strerror(-code))
-end
-
--- Where the library is: what the process has already, the variable's, that of the tree this file is part of, the
--- system's.
-local function places()
-   local list = { os.getenv("UUNWIND_LIBRARY") }
-   local folder = debug.getinfo(1, "S").source:match("^@(.*)/share/lua/5%.1/uunwind%.lua$")
-   if folder then
-      list[#list + 1] = folder .. "/lib/libuunwind.so.0"
-   end
-   list[#list + 1] = "libuunwind.so.0"
-   return list
-end
-
--- The library, which the first call opens.
+-- The library's functions. The first call opens it.
 local function open()
    if library then
       return library
    end
-   local opened, why
-   for _, place in ipairs(places()) do
-      local done, result = pcall(ffi.load, place)
-      if done then
-         opened = result
-         break
-      end
-      why = why or result
-   end
-   if not opened then
-      error("there is no libuunwind.so.0: " .. tostring(why) .. ". Set UUNWIND_LIBRARY to its path", 3)
-   end
+   local opened = way.open(3)
    local has, abi = pcall(function() return opened.uu_abi() end)
    if not has or abi ~= ABI then
       error("libuunwind.so.0 is of another version: it has interface " .. tostring(has and abi or "?")
@@ -101,10 +189,6 @@ local function open()
    end
    library = opened
    return opened
-end
-
-local function kind(word)
-   return tonumber(bit.band(bit.rshift(word, 56), 15))
 end
 
 local Stack = {}
@@ -124,17 +208,13 @@ function Stack.__tostring(stack)
    return table.concat(lines, "\n")
 end
 
-local function text(pointer)
-   local result = ffi.string(pointer)
-   return result ~= "" and result or nil
-end
-
 local is_set_up = false
 
 local function set_up(of)
    local done = of.uu_setup()
    if done < 0 then
-      error("stacks cannot be set up: " .. problem(done) .. ". uu/libuunwind-setup.so belongs beside libuunwind.so.0", 4)
+      error("stacks cannot be set up: " .. way.problem(done)
+         .. ". uu/libuunwind-setup.so belongs beside libuunwind.so.0", 4)
    end
    is_set_up = true
 end
@@ -151,60 +231,32 @@ function uunwind.stack(native)
    if not is_set_up then
       set_up(of)
    end
-   local words = ffi.new("uint64_t[?]", CAPACITY)
-   local request
-   for attempt = 1, 2 do
-      request = ffi.new("struct uu_request")
-      request.size, request.frames, request.capacity = ffi.sizeof(request), words, CAPACITY
-      local done = of.uu_walk(request)
-      if done < 0 then
-         error("the stack cannot be walked: " .. problem(done), 2)
-      end
-      if attempt == 2 or bit.band(request.doubt, DOUBT_SETUP_DUE) == 0 then
-         break
-      end
+   local frames, stop, doubt = way.walk(of)
+   if frames and doubt % (2 * DOUBT_SETUP_DUE) >= DOUBT_SETUP_DUE then
       set_up(of)
+      frames, stop, doubt = way.walk(of)
    end
-   local first = ffi.new("const struct uu_symbol *[1]")
-   local count = of.uu_symbolize(words, request.words, first)
-   if count < 0 then
-      error("functions cannot be named: " .. problem(count), 2)
+   if not frames then
+      error(("the stack cannot be %s: %s"):format(doubt, way.problem(stop)), 2)
    end
-   local stack = setmetatable({ stop = request.stop, complete = COMPLETE[request.stop] and request.doubt == 0 or false },
-      Stack)
-   local own = debug.getinfo(1, "S").source:gsub("^@", "")
+   local stack = setmetatable({ stop = stop, complete = COMPLETE[stop] and doubt == 0 or false }, Stack)
    local is_own = true
-   local symbol = first[0]
-   while symbol ~= nil do
-      local is_semantic = symbol.kind == SEMANTIC
-      local file = text(symbol.file)
+   for _, frame in ipairs(frames) do
       -- What stands before the caller: this function, and what it called.
-      if is_own and is_semantic and file ~= own then
+      if is_own and frame.semantic and frame.file ~= own then
          is_own = false
       end
-      local word = words[symbol.frame]
-      local interpreter = bit.band(tonumber(bit.rshift(word, INTERPRETER)), 1) == 1
-      local wanted = is_semantic or symbol.kind == OMITTED or native == "show" or native == "hide" and not interpreter
+      local wanted = frame.semantic or frame.omitted or native == "show" or native == "hide" and not frame.interpreter
       if wanted and not is_own then
-         local name = ffi.string(symbol["function"])
-         stack[#stack + 1] = {
-            name = name,
-            file = file,
-            line = symbol.line ~= 0 and symbol.line or nil,
-            language = is_semantic and ffi.string(symbol.language) or symbol.kind == WINDOW and "jit" or "native",
-            module = text(symbol.object),
-            address = tonumber(symbol.address),
-            inlined = bit.band(symbol.flags, INLINED) ~= 0,
-            omitted = symbol.kind == OMITTED and tonumber(word % 2 ^ 32) or nil,
-         }
+         frame.semantic, frame.interpreter = nil, nil
+         stack[#stack + 1] = frame
       end
-      symbol = symbol.next
    end
-   of.uu_symbols_free(first[0])
    return stack
 end
--- Called from a trace, it would be in it; interpreted, its frame is the VM's.
-jit.off(uunwind.stack)
+if is_jit then
+   jit.off(uunwind.stack)
+end
 
 --- From now on, a crash is reported to `to`: a path, in which %p becomes the process id, or a descriptor (2 if it is not
 -- given). false: no reports any more. `options`: one_thread, json.
@@ -226,15 +278,101 @@ function uunwind.report_crashes(to, options)
       end
    end
    if done < 0 then
-      error("crashes cannot be reported to " .. tostring(to) .. ": " .. problem(done), 2)
+      error("crashes cannot be reported to " .. tostring(to) .. ": " .. way.problem(done), 2)
    end
+end
+
+local Recording = {}
+Recording.__index = Recording
+
+-- What uu said of an error.
+local function reason(said)
+   return ("\n" .. said):match("\nuu: error: (.*)") or said
+end
+
+-- The command: beside the variable's library, in the tree, or on PATH.
+local function command()
+   local library = os.getenv("UUNWIND_LIBRARY")
+   local folders = { library and (library:match("^(.*)/[^/]*$") or ".") .. "/..", tree }
+   for index = 1, 2 do
+      local path = folders[index] and folders[index] .. "/bin/uu"
+      local file = path and io.open(path, "rb")
+      if file then
+         file:close()
+         return path
+      end
+   end
+   return "uu"
+end
+
+local MODES, NATIVE = { cpu = true, wall = true }, { hide = true, leaf = true, show = true }
+
+local function one_of(set, value, what, words, level)
+   if not set[value] then
+      error(("%s=%s: give %s"):format(what, tostring(value), words), level + 1)
+   end
+   return value
+end
+
+--- Records this process from now on, all of its threads, until `stop()` of what it returns is called. `path`: where the
+-- result goes; its extension says what it is (.uu, .html, .svg, .pb.gz); nothing: uu-PROGRAM-PID.uu. `options`: rate
+-- (samples a second of CPU time, 99), mode ("cpu", or "wall": waiting, too), native ("hide", "leaf", "show"), format,
+-- children, keep (false: no .uu beside another format), and in its array whatever else `uu record -p` takes.
+function uunwind.record(path, options)
+   options = options or {}
+   local mode = one_of(MODES, options.mode or "cpu", "mode", '"cpu" or "wall"', 2)
+   local native = one_of(NATIVE, options.native or "hide", "native", '"hide", "leaf" or "show"', 2)
+   local of = open_core(2)
+   local words = { command(), "record", "--start-paused", "--pid", ("%d"):format(of.pid()), "--rate",
+      ("%d"):format(options.rate or 99), "--mode", mode, "--native-frames", native }
+   local function add(...)
+      for _, word in ipairs({ ... }) do
+         words[#words + 1] = word
+      end
+   end
+   if path then
+      add("--output", path)
+   end
+   if options.format then
+      add("--format", options.format)
+   end
+   if options.children then
+      add("--subprocesses")
+   end
+   local is_recording = not path or options.format == "uu" or not options.format and path:find("%.uu$")
+   if options.keep == false and not is_recording then
+      add("--no-keep")
+   end
+   for _, word in ipairs(options) do
+      add(tostring(word))
+   end
+   local pid, process, said = of.begin((unpack or table.unpack)(words))
+   if not pid then
+      error("this process cannot be recorded: " .. reason(process), 2)
+   end
+   return setmetatable({ path = path, pid = pid, process = process, said = said }, Recording)
+end
+
+--- Ends the recording, and waits until the result is written. Returns what `uu` says: the summary.
+function Recording:stop()
+   local pid = self.pid
+   if not pid then
+      return self.summary
+   end
+   self.pid = nil
+   local code, said = open_core(2).finish(pid, self.process, self.said)
+   self.summary = said
+   if code and code ~= 0 then
+      error("the recording has failed: " .. reason(said), 2)
+   end
+   return said
 end
 
 local current = {}
 
 local function apply(of, labels, before)
-   for key, value in pairs(labels) do
-      key, value = tostring(key), value ~= false and tostring(value) or nil
+   for name, given in pairs(labels) do
+      local key, value = tostring(name), given ~= false and tostring(given) or nil
       local done = of.uu_label_set(key, value)
       if done == 0 then
          before[#before + 1] = { key, current[key] }
@@ -242,7 +380,7 @@ local function apply(of, labels, before)
       elseif done == NOT_RECORDED then
          return
       else
-         io.stderr:write("uunwind: the label ", key, " was left out: ", problem(done), "\n")
+         io.stderr:write("uunwind: the label ", key, " was left out: ", way.problem(done), "\n")
       end
    end
 end

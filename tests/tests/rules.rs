@@ -331,6 +331,40 @@ fn the_drop_in_object_exports_what_is_listed() {
 }
 
 /// What a library of the system has that programs are linked with.
+/// Of Lua, it uses what is a function with the same arguments in every version.
+#[test]
+fn the_object_for_lua_uses_what_all_versions_have() {
+    let libc = libc_exports();
+    none(violations(
+        &built("lib/uu/libuunwind-for-lua.so"),
+        &Policy {
+            soname: Some("libuunwind-for-lua.so"),
+            needed: &["libuunwind.so.0", "libc.so.6"],
+            may_export: &|s| s == "luaopen_uunwind_core",
+            must_export: &["luaopen_uunwind_core"],
+            may_use: &|s| s.starts_with("uu_") || OF_LUA.contains(&s) || libc.exports.iter().any(|e| e == s),
+            // Nothing of it runs in handlers.
+            excused: &["malloc", "calloc", "free"],
+        },
+    ));
+}
+
+const OF_LUA: [&str; 13] = [
+    "lua_gettop",
+    "lua_createtable",
+    "lua_pushnil",
+    "lua_pushstring",
+    "lua_pushlstring",
+    "lua_pushinteger",
+    "lua_pushboolean",
+    "lua_pushcclosure",
+    "lua_setfield",
+    "lua_rawseti",
+    "luaL_checkinteger",
+    "luaL_checklstring",
+    "luaL_optlstring",
+];
+
 fn installed(name: &str) -> Facts {
     let folder = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64"].map(Path::new);
     let path = folder.map(|folder| folder.join(name.trim_start_matches('/'))).into_iter().find(|path| path.exists());
@@ -417,11 +451,11 @@ fn every_object_has_its_own_soname() {
             }
         }
     }
-    let others = 8;
+    let others = 9;
     let wanted = others + plugins::objects().count();
     assert_eq!(
         seen, wanted,
-        "the library, four samplers, those for crash reports and others' interfaces, the set-up object, the plugins"
+        "the library, four samplers, those for crash reports, others' interfaces and Lua, the set-up object, the plugins"
     );
 }
 

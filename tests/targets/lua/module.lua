@@ -1,5 +1,8 @@
--- The module uunwind in LuaJIT: its stacks against debug.getinfo, and what it says where it cannot work.
+-- The module uunwind: its stacks against debug.getinfo, and what it says where it cannot work.
 local uunwind = require("uunwind")
+
+-- How the interpreter was called.
+local program = arg[-1]:match("[^/]*$")
 
 local function equal(got, expected, what)
    if got ~= expected then
@@ -15,7 +18,8 @@ local function pair()
       if not info then
          break
       end
-      if info.what ~= "C" then
+      -- Lua 5.1 has a level for each tail call.
+      if info.what ~= "C" and info.what ~= "tail" then
          theirs[#theirs + 1] = info.source:sub(2) .. ":" .. info.currentline
       end
       level = level + 1
@@ -72,8 +76,8 @@ for _, frame in ipairs(stack) do
    names[frame.name] = frame
 end
 assert(names["main chunk"] and names["main chunk"].language == "lua", tostring(stack))
-assert(names._start and names._start.language == "native" and names._start.module:find("luajit"), tostring(stack))
-assert(names._start.address > 0 and tostring(stack):find("main chunk %(.*module%.lua:%d+%)"), tostring(stack))
+assert(stack[#stack].language == "native" and stack[#stack].module:find(program, 1, true), tostring(stack))
+assert(stack[#stack].address > 0 and tostring(stack):find("main chunk %(.*module%.lua:%d+%)"), tostring(stack))
 assert(#uunwind.stack("none") < #stack and #uunwind.stack("show") >= #stack)
 
 local function fails(text, ...)
@@ -90,8 +94,5 @@ print("fine")
 
 if arg[1] then
    uunwind.report_crashes(arg[1])
-   local function falls()
-      return require("ffi").cast("int *", 8)[0]
-   end
-   falls()
+   os.execute("kill -SEGV $PPID")
 end
