@@ -72,6 +72,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     if let (Some(push), Some(asked)) = (&push, &arguments.push) {
         (config.every, config.every_into) = (Some(asked.every), Some(push.folder().to_owned()));
     }
+    config.labels = arguments.labels.clone();
     config.events_from = arguments.events_from.clone();
     config.output = places.recording.clone();
     config.names_later = arguments.names_later;
@@ -211,6 +212,7 @@ pub fn prepare(command: &[OsString]) -> Result<(Config, Analysers), Failure> {
         asan_runtime: program.asan_runtime,
         allocator: program.allocator,
         environment: Vec::new(),
+        labels: Vec::new(),
         events_from: None,
         notes: program.notes,
         namer,

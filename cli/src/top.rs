@@ -243,6 +243,7 @@ fn record(wanted: &Wanted, say: &Sender<Said>, is_left: &Receiver<()>) -> Result
             output: Some(wanted.file.clone()),
             namer,
             named: false,
+            labels: Vec::new(),
             why: attach::OUTSIDE.to_owned(),
         };
         let recorded = uunwind_remote_sampler::record(&attach, &mut plugins, &Cache::of_user(), |event| match event {

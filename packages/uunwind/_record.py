@@ -15,10 +15,11 @@ import subprocess
 import tempfile
 import threading
 import time
-from typing import IO, Any, Callable, Sequence, TypeVar, Union
+from typing import IO, Any, Callable, Mapping, Sequence, TypeVar, Union
 
 from uunwind import _command
 from uunwind._errors import LibraryError, RecordError
+from uunwind._label import label
 from uunwind._library import library
 
 Called = TypeVar("Called", bound=Callable[..., Any])
@@ -50,6 +51,8 @@ class record:
     gil: results have only samples of threads that held the interpreter's lock.
     children: record child processes, too.
     keep: with another format, keep the recording (.uu) beside it.
+    labels: all samples have these, whatever thread they are of. Without a path, where the block is a part of a recording,
+    they are those of the calling thread, as `label` has them.
     options: further options of `uu record -p`.
 
     All threads are recorded. A block in which no thread used CPU time leaves no file, and `summary` says so. To
@@ -72,6 +75,7 @@ class record:
         gil: bool = False,
         children: bool = False,
         keep: bool = True,
+        labels: Mapping[str, Any] | None = None,
         options: Sequence[str] = (),
     ) -> None:
         if mode not in ("cpu", "wall"):
@@ -86,7 +90,13 @@ class record:
         # A recording that is the result itself is kept anyhow.
         is_recording = self.path is None or format == "uu" or not format and self.path.endswith(".uu")
         words += [] if keep or is_recording else ["--no-keep"]
+        self._labels = {str(key): str(value) for key, value in (labels or {}).items() if value is not None}
+        for key, value in self._labels.items():
+            if "=" in key or "\0" in key + value:
+                raise ValueError("labels={%r: %r}: a key has no =, and neither has a NUL" % (key, value))
+            words += ["--label", "%s=%s" % (key, value)]
         self._words = words + list(options)
+        self._label: label | None = None
         self._owner = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._said: IO[bytes] | None = None
@@ -101,6 +111,7 @@ class record:
             self.path = _chosen(self._pattern)
             if self.path is None and _is_recorded():
                 _section(library().uu_record_start())
+                self._label = label(self._labels).__enter__() if self._labels else None
             else:
                 self._begin()
             _active, self._owner = self, os.getpid()
@@ -119,6 +130,8 @@ class record:
             if _active is self:
                 _active = None
         if self._process is None:
+            if self._label is not None:
+                self._label.__exit__()
             _section(library().uu_record_stop())
             return
         process, self._process = self._process, None

@@ -123,7 +123,7 @@ fn a_block_is_a_part_of_the_recording_that_goes_on() {
     let (functions, _) = records.split_once("def functions").expect("its functions");
     let blocks = "
 of_before()
-with uunwind.record():
+with uunwind.record(labels={'part': 'one'}):
     of_inside()
 of_after()
 with uunwind.record():
@@ -136,11 +136,13 @@ with uunwind.record():
     };
     let command = [python.path.as_os_str(), program.as_os_str(), library.as_os_str()];
     let recording = uu::record(&scratch, &["-r", "499", "--start-paused"], configure, &command).expect_code(0);
-    let folded = recording.report("folded");
-    let has = |name: &str| folded.contains(&format!("{name} ("));
-    let sampled: Vec<_> =
-        ["of_before", "of_inside", "of_after", "of_thread"].into_iter().filter(|name| has(name)).collect();
-    assert_eq!(sampled, ["of_inside", "of_thread"], "{folded}");
+    let sampled = |options: &[&str]| -> Vec<&str> {
+        let folded = recording.report_with("folded", options);
+        let all = ["of_before", "of_inside", "of_after", "of_thread"];
+        all.into_iter().filter(|name| folded.contains(&format!("{name} ("))).collect()
+    };
+    assert_eq!(sampled(&[]), ["of_inside", "of_thread"]);
+    assert_eq!(sampled(&["--filter", "label=part:one"]), ["of_inside"]);
 }
 
 /// A program of `ci/readers` that runs with the module on its path, in a folder of its own.
@@ -230,6 +232,22 @@ fn ipython_profiles_a_statement_and_a_cell() {
     .collect();
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}\n{}", said.text());
     assert!(std::fs::read_to_string(scratch.join("cell.svg")).expect("the page").contains("burn"));
+}
+
+/// A kernel ignores SIGINT but for the time of a cell.
+#[test]
+fn a_notebook_shows_the_page_below_the_cell() {
+    let Some((mut command, scratch)) = reader("python3", "%%uu of a Jupyter kernel") else { return };
+    if !can(Path::new(command.get_program()), "import ipykernel, jupyter_client") {
+        return skips::skipped("%%uu of a Jupyter kernel", "ci/readers could not install it");
+    }
+    for variable in ["JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"] {
+        command.env(variable, scratch.join(variable));
+    }
+    command.arg(paths::source("python/module/notebook.py"));
+    let said = process::run(&mut command, &scratch, uu::LIMIT).expect_code(0);
+    let lines: Vec<&str> = said.stdout.lines().collect();
+    assert_eq!(lines, ["SIGINT is ignored: True", "a page", "a page", "42", "a summary"], "{}", said.text());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The command line of `uu record`, with its values checked.
 
 use super::command_line::Options;
-use super::store::Store;
+use super::store::{self, Store};
 use super::together::{check, check_events};
 use crate::exit::Failure;
 use crate::options::{self, Mode};
@@ -35,6 +35,8 @@ pub struct Arguments {
     pub every: Option<Duration>,
     /// Where profiles are sent.
     pub push: Option<Store>,
+    /// Labels of all samples.
+    pub labels: Vec<(String, String)>,
     /// File for the result.
     pub output: Option<PathBuf>,
     /// Where a `uu kernel-events` listens.
@@ -122,6 +124,7 @@ impl Arguments {
         Ok(Arguments {
             names_later: options.names == "later",
             python_malloc: options.python_malloc,
+            labels: if push.is_some() { Vec::new() } else { store::labels(&options.label)? },
             push,
             pid: options.pid.as_ref().map(|pid| options::pid(pid, "-p")).transpose()?,
             subprocesses: options.subprocesses,

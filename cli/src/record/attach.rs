@@ -41,6 +41,7 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
         output: places.recording.clone(),
         namer: namer()?,
         named: true,
+        labels: arguments.labels.clone(),
         why: INSIDE.to_owned(),
     };
     let mut shown = Shown::default();

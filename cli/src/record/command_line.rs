@@ -77,7 +77,7 @@ pub struct Options {
     /// With --push: the service's name [default: that of PROGRAM]
     #[arg(long, value_name = "NAME")]
     pub(super) service: Option<OsString>,
-    /// With --push: a label of each profile; again for another one
+    /// A label of all samples, or with --push of each profile; again for another one
     #[arg(long, value_name = "KEY=VALUE")]
     pub(super) label: Vec<OsString>,
     /// Do not keep the recording (.uu) beside a result in another format
@@ -164,7 +164,8 @@ stack that waited, the lock, how long it took, and for a mutex the thread that h
 
 With --start-paused, nothing is sampled at first. uu pause PID and uu resume PID switch a recording off and on, where PID is
 a recorded process or uu itself; so does the program, by uu_record_stop() and uu_record_start() of uu.h. What sets
-labels, by uu_label_set(), has them in its samples: uu report --filter label=KEY:VALUE.
+labels, by uu_label_set(), has them in its samples: uu report --filter label=KEY:VALUE. --label is for samples that have no
+label of that key.
 
 Snapshots: SIGUSR2 to uu (or uu snapshot) and --every write what there is so far as a recording beside the other one,
 with .1.uu, .2.uu and so on at its end. The recording goes on.

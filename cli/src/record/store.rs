@@ -1,4 +1,4 @@
-//! Where `--push` sends profiles.
+//! Where `--push` sends profiles, and labels.
 
 use super::command_line::Options;
 use crate::exit::Failure;
@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 use uunwind_push::{Credentials, Target, TargetError};
+use uunwind_ring::labels::{labels as all, with, KEY_BYTES, LABELS, TEXT_BYTES, VALUE_BYTES};
 
 /// What `--push` asks for.
 #[derive(Clone, Debug)]
@@ -42,6 +43,26 @@ impl Store {
         let every = options.push_every.as_ref().map(|time| options::seconds(time, "--push-every")).transpose()?;
         Ok(Store { target, every: every.unwrap_or(PUSHED) })
     }
+}
+
+/// The labels of all samples, where nothing is pushed: `KEY=VALUE` each.
+pub(super) fn labels(given: &[OsString]) -> Result<Vec<(String, String)>, Failure> {
+    let mut text = [0; TEXT_BYTES];
+    let mut len = 0;
+    for word in given {
+        let word = word.to_string_lossy();
+        let refused = || {
+            Failure::new(format!(
+                "--label {word}: a label is KEY=VALUE; the key has {KEY_BYTES} bytes at most, the value {VALUE_BYTES}, and \
+                 there are {LABELS} labels at most, of {TEXT_BYTES} bytes in all"
+            ))
+        };
+        let (key, value) = word.split_once('=').ok_or_else(refused)?;
+        let so_far = text.get(..len).unwrap_or_default();
+        (text, len) = with(so_far, key.as_bytes(), Some(value.as_bytes())).map_err(|_| refused())?;
+    }
+    let part = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(all(text.get(..len).unwrap_or_default()).map(|label| (part(label.key), part(label.value))).collect())
 }
 
 /// Time between profiles that are pushed.

@@ -46,6 +46,8 @@ pub struct Config {
     pub allocator: bool,
     /// Variables that the program gets besides, and their values.
     pub environment: Vec<(&'static str, &'static str)>,
+    /// Labels of all samples.
+    pub labels: Vec<(String, String)>,
     /// Where a process listens that has the rights to open perf events (`kernel::helper`).
     pub events_from: Option<PathBuf>,
     /// Lines for the summary that were collected before the recording.

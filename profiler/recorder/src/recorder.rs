@@ -99,6 +99,7 @@ pub fn record_with(
     };
     let settings = settings(config, flags, pid);
     let mut writer = Writer::begin(file, &settings);
+    writer.label_all(config.labels.clone());
     if let Some(tap) = config.tap.take() {
         writer.tap(tap);
     }

@@ -179,6 +179,7 @@ fn config(folder: &Path, role: &str) -> Config {
         asan_runtime: None,
         allocator: false,
         environment: Vec::new(),
+        labels: Vec::new(),
         events_from: None,
         namer: Vec::new(),
         tap: Default::default(),

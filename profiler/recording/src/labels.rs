@@ -95,6 +95,26 @@ mod tests {
     }
 
     #[test]
+    fn those_of_all_samples_are_also_of_threads_that_set_none() {
+        let mut file = Vec::new();
+        let mut writer = Writer::begin(&mut file, &Settings { rate: 99, ..Settings::default() });
+        writer.label_all(pairs(&[("zone", "b"), ("user", "all")]));
+        writer.process(&Process { pid: 7, ..Process::default() });
+        for tid in [7, 8] {
+            writer.thread(&Thread { process: 0, tid, ..Thread::default() });
+        }
+        writer.labels(1, 10, &pairs(&[("user", "7")]));
+        writer.labels(1, 20, &[]);
+        writer.flush();
+        drop(writer);
+        let Recording { labels, .. } = Recording::parse(&file, "x".as_ref()).expect("a recording");
+        let at = |thread, time| labels.of(labels.at(thread, time)).to_vec();
+        let all = pairs(&[("user", "all"), ("zone", "b")]);
+        assert_eq!([at(0, 0), at(0, 99), at(1, 9), at(1, 20)], [all.clone(), all.clone(), all.clone(), all]);
+        assert_eq!(at(1, 10), pairs(&[("user", "7"), ("zone", "b")]));
+    }
+
+    #[test]
     fn merged_recordings_keep_theirs() {
         let (mut one, mut other) = (written(), written());
         (one.settings.start_monotonic, other.settings.start_monotonic) = (0, 5);

@@ -60,6 +60,8 @@ pub struct Writer<W: Write> {
     written: u64,
     failed: Option<io::Error>,
     tap: Option<Box<dyn Tap>>,
+    threads: u32,
+    labels: Vec<(String, String)>,
 }
 
 impl<W: Write> Writer<W> {
@@ -98,12 +100,19 @@ impl<W: Write> Writer<W> {
             written: 0,
             failed: None,
             tap: None,
+            threads: 0,
+            labels: Vec::new(),
         }
     }
 
     /// Gives this tap everything that is written from now on.
     pub fn tap(&mut self, tap: Box<dyn Tap>) {
         self.tap = Some(tap);
+    }
+
+    /// Gives all samples these labels, where their thread has no label of the same key. Before the first thread.
+    pub fn label_all(&mut self, labels: Vec<(String, String)>) {
+        self.labels = labels;
     }
 
     fn tapped(&mut self, give: impl FnOnce(&mut dyn Tap)) {
@@ -162,6 +171,10 @@ impl<W: Write> Writer<W> {
             out.put_u32(thread.process);
             out.put_u32(thread.tid);
         });
+        if !self.labels.is_empty() {
+            self.labels(self.threads, 0, &[]);
+        }
+        self.threads += 1;
     }
 
     /// The name of a thread already written.
@@ -257,12 +270,14 @@ impl<W: Write> Writer<W> {
 
     /// The labels that a thread already written has from this time on (ns of CLOCK_MONOTONIC).
     pub fn labels(&mut self, thread: u32, time: u64, labels: &[(String, String)]) {
-        self.tapped(|tap| tap.labels(thread, labels));
+        let is_own = |(key, _): &&(String, String)| labels.iter().all(|(own, _)| own != key);
+        let labels: Vec<(String, String)> = self.labels.iter().filter(is_own).chain(labels).cloned().collect();
+        self.tapped(|tap| tap.labels(thread, &labels));
         self.section(Kind::Labels, |out| {
             out.put_u32(thread);
             out.put_u64(time);
             out.put_u32(labels.len() as u32);
-            for (key, value) in labels {
+            for (key, value) in &labels {
                 out.put_bytes(key.as_bytes());
                 out.put_bytes(value.as_bytes());
             }

@@ -45,6 +45,8 @@ pub struct Attach {
     pub namer: Vec<OsString>,
     /// Whether functions are named when the recording is over.
     pub named: bool,
+    /// Labels of all samples.
+    pub labels: Vec<(String, String)>,
     /// Why it is recorded from outside, for people.
     pub why: String,
 }
@@ -107,6 +109,7 @@ pub fn record(
     let (path, older) = output.rename(path.clone()).map_err(|error| unwritable(io::Error::other(error)))?;
     let settings = settings(attach);
     let mut writer = Writer::begin(file, &settings);
+    writer.label_all(attach.labels.clone());
     plugins.languages().iter().for_each(|language| writer.language(language));
 
     let mut running = Running::new(attach, plugins, cache, writer, Files::new(share), share);

@@ -94,6 +94,7 @@ pub fn record(
     }
     let settings = settings(attach);
     let mut writer = Writer::begin(file, &settings);
+    writer.label_all(attach.labels.clone());
     languages.iter().for_each(|language| writer.language(language));
     event(Event::Begun(&settings.command, &path));
     let survey = Survey::new(pid, PathBuf::new(), true, attach.rate);

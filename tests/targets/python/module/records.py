@@ -44,9 +44,9 @@ def of_after():
 OF = ("of_before", "of_inside", "of_thread", "of_after")
 
 
-def functions(path):
+def functions(path, *options):
     """Which of the functions above are in samples of a recording."""
-    text = subprocess.check_output([UU, "report", "-f", "folded", path]).decode()
+    text = subprocess.check_output([UU, "report", "-f", "folded", path, *options]).decode()
     return {name for name in OF if name + " (" in text}
 
 
@@ -113,6 +113,18 @@ class Records(unittest.TestCase):
             @uunwind.record(self.path("g.uu"))
             def generates():
                 yield
+
+    def test_labels_are_those_of_all_threads(self):
+        with uunwind.record(self.path("a.uu"), rate=499, labels={"request": 42, "none": None}):
+            of_inside()
+            thread = threading.Thread(target=of_thread)
+            thread.start()
+            thread.join()
+        for options in ((), ("--filter", "label=request:42")):
+            self.assertEqual(functions(self.path("a.uu"), *options), {"of_inside", "of_thread"})
+        with self.assertRaisesRegex(ValueError, "a key has no =, and neither has a NUL"):
+            uunwind.record(labels={"a=b": 1})
+        self.refused("--label a=x+: a label is KEY=VALUE; the key has 63 bytes at most", labels={"a": "x" * 256})
 
     @unittest.skipUnless(hasattr(os, "memfd_create"), "Python was built without memfd_create()")
     def test_a_switch_that_was_just_made_is_not_used_yet(self):
