@@ -9,16 +9,17 @@ use std::process::Command;
 use uunwind_tests::pair::both;
 use uunwind_tests::process::run;
 use uunwind_tests::uu::Recording;
-use uunwind_tests::{compile, go, interpreters, paths, uu};
+use uunwind_tests::{compile, executable, go, interpreters, paths, uu};
 
 /// Functions of the program, and what they wait for.
-const WAITS: [(&str, &str); 7] = [
+const WAITS: [(&str, &str); 8] = [
     ("for_mutex", "mutex"),
     ("for_mutex_a_while", "mutex"),
     ("for_read", "read lock"),
     ("for_write", "write lock"),
     ("for_semaphore", "semaphore"),
     ("for_barrier", "barrier"),
+    ("for_futex", "futex"),
     ("for_condition", "condition variable"),
 ];
 
@@ -47,6 +48,7 @@ fn said(recording: &Recording) -> BTreeMap<String, Vec<u64>> {
 /// A wait of a recording.
 struct Wait {
     what: String,
+    lock: u64,
     duration: u64,
     holder: Option<u64>,
     functions: Vec<String>,
@@ -63,6 +65,10 @@ fn waits(recording: &Recording) -> Vec<Wait> {
         };
         Wait {
             what: wait["what"].as_str().expect("text").to_owned(),
+            lock: wait["lock"]
+                .as_str()
+                .and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok())
+                .expect("an address"),
             duration: wait["duration"].as_u64().expect("ns"),
             holder: wait["holder"].as_u64(),
             functions: frames.map(function).collect(),
@@ -136,6 +142,58 @@ fn the_program_does_not_notice() {
         let out = &pair.plain.stdout;
         assert!(out.contains("condition: cancelled 1, cleaned condition, mutex free 1"), "{out}");
         assert!(out.contains("pending: cancelled 1, cleaned pending") && out.contains("owner died: 1"), "{out}");
+    }
+}
+
+/// What is no wait for a futex passes the sampler by: results, errno, six arguments; also before its constructor.
+#[test]
+fn system_calls_by_their_numbers_are_what_they_are() {
+    let scratch = paths::scratch("locks-numbers");
+    let source = ["native/numbers.c"];
+    let early = compile::gcc(&scratch, "libearly.so", &source, &["-shared", "-fPIC", "-DEARLY"]);
+    let (early, path) = (early.display().to_string(), format!("-Wl,-rpath,{}", scratch.display()));
+    let program = compile::gcc(&scratch, "numbers", &source, &[&early, &path]);
+    let options = ["--mode", "lock", "--all"];
+    let pair = both("locks-numbers", &options, |_| {}, &[program.as_os_str()]).same();
+    assert_eq!(pair.plain.stdout.matches("mapped second\n").count(), 2, "{}", pair.plain.stdout);
+    let waits = waits(&pair.recording);
+    // In the constructor none is sampled. In the program one is over in 2 ms, and one was before it began, which takes a
+    // time that may count.
+    assert!((1..=2).contains(&waits.len()) && waits.iter().all(|wait| wait.what == "futex"), "{}", waits.len());
+    assert!(waits[0].duration >= 2_000_000, "{}", waits[0].duration);
+}
+
+/// The locks of Rust's standard library and of parking_lot, which wait by futex(2).
+#[test]
+fn locks_of_rust_are_waited_for() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    // Of the whole workspace: other features would replace libraries that tests beside this one link.
+    build.args(["build", "--locked", "--workspace", "--example", "waits_in_rust"]);
+    let done = build.current_dir(paths::root()).output().expect("cargo runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let scratch = paths::scratch("locks-rust");
+    let program = scratch.join("waits_in_rust");
+    executable::copy(&paths::target().join("debug/examples/waits_in_rust"), &program);
+    let words = [program.as_os_str()];
+    let recording = uu::record(&scratch, &["--mode", "lock", "--all"], |_| {}, &words).expect_code(0);
+    expect_no_loss(&recording);
+    let (said, waits) = (said(&recording), waits(&recording));
+    assert_eq!(said.len(), 5, "{said:?}");
+    for (function, numbers) in said {
+        let [rounds, least, most, address, size] = numbers[..] else { panic!("{numbers:?}") };
+        let name = format!("waits_in_rust::{function}");
+        let of_lock: Vec<&Wait> = within(&waits, &name).collect();
+        let total: u64 = of_lock.iter().map(|wait| wait.duration).sum();
+        // A thread that has been woken may have to wait again.
+        assert!(of_lock.len() as u64 >= rounds, "{function}: {} of {rounds}", of_lock.len());
+        assert!((least..=most).contains(&total), "{function}: {total}, not from {least} to {most}");
+        for wait in of_lock {
+            assert!(wait.what == "futex" && wait.holder.is_none(), "{function}: {}", wait.what);
+            let is_in_lock = (address..address + size).contains(&wait.lock);
+            assert!(is_in_lock || function.starts_with("for_parked"), "{function}: {:#x}", wait.lock);
+            assert!(wait.functions.iter().any(|name| name == "waits_in_rust::waits"), "{:?}", wait.functions);
+        }
     }
 }
 

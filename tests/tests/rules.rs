@@ -237,7 +237,7 @@ const ALLOCATES: [&str; 10] = [
 ];
 
 /// What threads wait in for each other.
-const WAITS: [&str; 24] = [
+const WAITS: [&str; 25] = [
     "pthread_mutex_lock",
     "pthread_mutex_timedlock",
     "pthread_mutex_clocklock",
@@ -262,6 +262,7 @@ const WAITS: [&str; 24] = [
     "cnd_wait",
     "cnd_timedwait",
     "thrd_join",
+    "syscall",
 ];
 
 /// Each mapping of an object costs every program that is recorded, also one that runs for half a millisecond.
@@ -330,7 +331,6 @@ fn the_drop_in_object_exports_what_is_listed() {
     ));
 }
 
-/// What a library of the system has that programs are linked with.
 /// Of Lua, it uses what is a function with the same arguments in every version.
 #[test]
 fn the_object_for_lua_uses_what_all_versions_have() {
@@ -365,6 +365,7 @@ const OF_LUA: [&str; 13] = [
     "luaL_optlstring",
 ];
 
+/// What a library of the system has that programs are linked with.
 fn installed(name: &str) -> Facts {
     let folder = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64"].map(Path::new);
     let path = folder.map(|folder| folder.join(name.trim_start_matches('/'))).into_iter().find(|path| path.exists());

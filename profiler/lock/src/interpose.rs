@@ -8,11 +8,9 @@
 //! do, where there is nothing to wait for: the lock of an owner that has died, one that cannot be recovered, a count
 //! that is full.
 
+use crate::LEAST;
 use core::ffi::{c_int, c_void};
 use uunwind_preload::events::{self, Real, Subject, Wait, WaitKind};
-
-/// The shortest wait of a function that does not say whether it has waited, in ns.
-const LEAST: u64 = 1_000;
 
 type Pointer = *mut c_void;
 

@@ -1,5 +1,5 @@
 //! `libuunwind-lock.so`: the preloaded sampler, with functions that stand in front of those by which threads wait for
-//! each other: mutexes, reader-writer locks, condition variables, semaphores, barriers, the ends of threads.
+//! each other: mutexes, reader-writer locks, condition variables, semaphores, barriers, the ends of threads, futex(2).
 //!
 //! `uu record --mode lock` preloads it in place of `libuunwind-preload.so`, all of which it has: so no other program
 //! that is recorded meets anything of this. Each function calls the real one, which is the next one that the loader
@@ -10,11 +10,20 @@
 //! the frames here go with all others, and there is nothing that they would have to put back.
 //!
 //! ```text
-//! interpose  the functions
+//! interpose  the functions of threads
+//! futex      syscall(2), by which other locks wait
+//! cpu        its entry, in assembly
 //! ```
 #![cfg_attr(not(test), no_std)]
 
+#[cfg_attr(target_arch = "x86_64", path = "cpu/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "cpu/aarch64.rs")]
+mod cpu;
+pub mod futex;
 pub mod interpose;
+
+/// The shortest wait of a function that does not say whether it has waited, in ns.
+const LEAST: u64 = 1_000;
 
 #[cfg(all(panic = "unwind", not(test)))]
 extern crate std;

@@ -12,7 +12,7 @@
 use crate::chance;
 use crate::client::HEADER;
 use crate::process::{self, Process};
-pub use crate::real::Real;
+pub use crate::real::{address_of_next, Real};
 use crate::signals::{self, bit, field, handler_mask, sampling};
 use crate::{clock, handler, openings, pause, slots, threads};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};

@@ -38,6 +38,7 @@ impl LockWait {
             5 => "semaphore",
             6 => "barrier",
             7 => "end of a thread",
+            8 => "futex",
             _ => "lock",
         }
     }

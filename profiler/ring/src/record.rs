@@ -91,6 +91,8 @@ uunwind_core::numbered! {
         Barrier = 6;
         /// The end of a thread.
         End = 7;
+        /// A word that the thread waited on by futex(2), for a lock that is not the C library's.
+        Futex = 8;
     }
 }
 

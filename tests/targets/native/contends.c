@@ -7,6 +7,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -47,7 +48,7 @@ static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
 static sem_t semaphore;
 static pthread_barrier_t barrier;
 static int is_set;
-static atomic_int waiter, begins;
+static atomic_int waiter, begins, word;
 static atomic_long at_least, at_most;
 static struct timespec far;
 
@@ -58,6 +59,10 @@ __attribute__((noinline)) static void for_read(void) { pthread_rwlock_rdlock(&rw
 __attribute__((noinline)) static void for_write(void) { pthread_rwlock_wrlock(&rwlock); }
 __attribute__((noinline)) static void for_semaphore(void) { sem_wait(&semaphore); }
 __attribute__((noinline)) static void for_barrier(void) { pthread_barrier_wait(&barrier); }
+__attribute__((noinline)) static void for_futex(void) {
+    while (atomic_load(&word))
+        syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 1, NULL);
+}
 __attribute__((noinline)) static void for_condition(void) {
     while (!is_set)
         pthread_cond_wait(&condition, &of_condition);
@@ -67,6 +72,11 @@ static void take_mutex(void) { pthread_mutex_lock(&mutex); }
 static void give_mutex(void) { pthread_mutex_unlock(&mutex); }
 static void take_write(void) { pthread_rwlock_wrlock(&rwlock); }
 static void give_rwlock(void) { pthread_rwlock_unlock(&rwlock); }
+static void take_word(void) { atomic_store(&word, 1); }
+static void give_word(void) {
+    atomic_store(&word, 0);
+    syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1);
+}
 static void nothing(void) {}
 static void give_semaphore(void) { sem_post(&semaphore); }
 static void give_barrier(void) { pthread_barrier_wait(&barrier); }
@@ -95,6 +105,7 @@ static const struct kind kinds[] = {
     {"for_write", take_write, nothing, for_write, give_rwlock, give_rwlock},
     {"for_semaphore", nothing, nothing, for_semaphore, nothing, give_semaphore},
     {"for_barrier", nothing, nothing, for_barrier, nothing, give_barrier},
+    {"for_futex", take_word, nothing, for_futex, nothing, give_word},
     {"for_condition", nothing, lock_condition, for_condition, unlock_condition, give_condition},
 };
 

@@ -1,0 +1,99 @@
+//! [syscall(2)](https://man7.org/linux/man-pages/man2/syscall.2.html), the C library's function that makes system calls
+//! by their numbers, and by it [futex(2)](https://man7.org/linux/man-pages/man2/futex.2.html): so wait the locks that are
+//! not the C library's own, such as those of Rust's standard library and parking_lot, and `std::atomic::wait` of C++.
+//!
+//! Every other system call passes by: the entry jumps to the real function, and leaves arguments, stack and errno to it.
+//! So it may be one that must not return twice on one stack, or that a handler makes.
+
+use crate::cpu;
+use core::ffi::{c_long, c_void};
+use core::sync::atomic::{AtomicPtr, Ordering};
+use uunwind_core::syscall;
+use uunwind_preload::events::{self, Subject, Wait, WaitKind};
+
+/// The real function; null: it is not found yet, or there is none.
+static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// It is looked for here, as the search is none for handlers. Constructors that run before this one are served by
+/// [`plain`].
+#[cfg(panic = "abort")]
+#[used]
+#[link_section = ".init_array"]
+static FIND: extern "C" fn() = find;
+
+#[cfg_attr(not(panic = "abort"), allow(dead_code))]
+extern "C" fn find() {
+    NEXT.store(uunwind_preload::events::address_of_next(c"syscall"), Ordering::Release);
+}
+
+/// Operations of futex(2) that wait until somebody wakes them, without their flags
+/// (<https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/futex.h>). Those with priority inheritance are left
+/// out, as no such lock is made by way of this function.
+const COMMAND: u32 = 0x7f;
+const WAIT: u32 = 0;
+const WAIT_BITSET: u32 = 9;
+
+/// The interposed function.
+///
+/// # Safety
+/// As the real one.
+#[cfg_attr(panic = "abort", no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn syscall() {
+    cpu::enter!(futex, NEXT, plain)
+}
+
+type Syscall = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
+
+/// What the C library's function does, where it is not found yet.
+unsafe extern "C" fn plain(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    // SAFETY: the program's own system call.
+    let result = unsafe { syscall::call(number as usize, [a, b, c, d, e, f]) };
+    if (-4095..0).contains(&result) {
+        // SAFETY: the calling thread's.
+        unsafe { *libc::__errno_location() = -result as i32 };
+        return -1;
+    }
+    result as c_long
+}
+
+/// futex(2): the word, the operation, and four arguments. Those that the caller did not pass are any words, which the
+/// kernel ignores.
+unsafe extern "C" fn futex(
+    number: c_long,
+    word: usize,
+    operation: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    let next = NEXT.load(Ordering::Acquire);
+    // SAFETY: the function of this name has this type: it reads as many arguments as any system call has.
+    let real = if next.is_null() { plain } else { unsafe { core::mem::transmute::<*mut c_void, Syscall>(next) } };
+    let waits = matches!(operation as u32 & COMMAND, WAIT | WAIT_BITSET);
+    if !waits || !events::is_on() {
+        // SAFETY: the program's own arguments.
+        return unsafe { real(number, word, operation, c, d, e, f) };
+    }
+    let begin = events::now();
+    // SAFETY: as above.
+    let result = unsafe { real(number, word, operation, c, d, e, f) };
+    let duration = events::now().saturating_sub(begin);
+    // Any other error says that it has not waited, such as EAGAIN: the word has changed before.
+    // SAFETY: the calling thread's.
+    let has_waited = result == 0 || matches!(unsafe { *libc::__errno_location() }, libc::ETIMEDOUT | libc::EINTR);
+    if duration >= crate::LEAST && has_waited {
+        let wait = Wait { kind: WaitKind::Futex, lock: word as u64, holder: 0, duration };
+        events::count(duration, || Subject::Wait(wait));
+    }
+    result
+}
