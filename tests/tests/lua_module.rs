@@ -11,7 +11,10 @@ use uunwind_tests::{compile, paths, process, running, skips, uu};
 fn lua(program: &Path) -> Command {
     let mut command = Command::new(program);
     let path = format!("{}/packages/lua/?.lua", paths::root().display());
-    command.env("LUA_PATH", &path).env("LUA_INIT", "").env("UUNWIND_LIBRARY", paths::tree().join("lib/libuunwind.so.0"));
+    command
+        .env("LUA_PATH", &path)
+        .env("LUA_INIT", "")
+        .env("UUNWIND_LIBRARY", paths::tree().join("lib/libuunwind.so.0"));
     for minor in SUPPORTED {
         command.env_remove(format!("LUA_PATH_5_{minor}")).env_remove(format!("LUA_CPATH_5_{minor}"));
     }

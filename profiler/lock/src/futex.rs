@@ -2,8 +2,8 @@
 //! by their numbers, and by it [futex(2)](https://man7.org/linux/man-pages/man2/futex.2.html): so wait the locks that are
 //! not the C library's own, such as those of Rust's standard library and parking_lot, and `std::atomic::wait` of C++.
 //!
-//! Every other system call passes by: the entry jumps to the real function, and leaves arguments, stack and errno to it.
-//! So it may be one that must not return twice on one stack, or that a handler makes.
+//! Every other system call passes by: the entry jumps to the real function, and leaves arguments and stack to it. So it
+//! may be one that returns twice, or that a handler makes.
 
 use crate::cpu;
 use core::ffi::{c_long, c_void};
@@ -46,15 +46,7 @@ pub unsafe extern "C" fn syscall() {
 type Syscall = unsafe extern "C" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
 
 /// What the C library's function does, where it is not found yet.
-unsafe extern "C" fn plain(
-    number: c_long,
-    a: usize,
-    b: usize,
-    c: usize,
-    d: usize,
-    e: usize,
-    f: usize,
-) -> c_long {
+unsafe extern "C" fn plain(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
     // SAFETY: the program's own system call.
     let result = unsafe { syscall::call(number as usize, [a, b, c, d, e, f]) };
     if (-4095..0).contains(&result) {
