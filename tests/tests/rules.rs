@@ -222,8 +222,8 @@ fn preload_interposes_only_what_is_listed() {
     );
 }
 
-/// malloc(3) and its relatives.
-const ALLOCATES: [&str; 10] = [
+/// malloc(3), mmap(2) and their relatives.
+const ALLOCATES: [&str; 14] = [
     "malloc",
     "calloc",
     "realloc",
@@ -234,6 +234,10 @@ const ALLOCATES: [&str; 10] = [
     "valloc",
     "pvalloc",
     "free",
+    "mmap",
+    "mmap64",
+    "munmap",
+    "mremap",
 ];
 
 /// What threads wait in for each other.

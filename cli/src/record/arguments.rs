@@ -12,7 +12,7 @@ use uunwind_recording::Unit;
 use uunwind_report::formats::Format;
 use uunwind_report::hide::NativeFrames;
 use uunwind_ring::{
-    FLAG_ALLOC, FLAG_AWAITING, FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EXPLICIT, FLAG_KERNEL, FLAG_LOCK,
+    FLAG_ALLOC, FLAG_AWAITING, FLAG_COPIES, FLAG_COPIES_BESIDE, FLAG_EXPLICIT, FLAG_KERNEL, FLAG_LOCK, FLAG_MAPPINGS,
     FLAG_NO_CHILDREN, FLAG_NO_REPLAY, FLAG_WALL,
 };
 
@@ -115,6 +115,7 @@ impl Arguments {
             (mode == Mode::Wall, FLAG_WALL),
             (mode == Mode::Alloc, FLAG_ALLOC),
             (mode == Mode::Lock, FLAG_LOCK),
+            (options.mmap, FLAG_MAPPINGS),
             (options.unwind == "offline", FLAG_COPIES),
             (options.unwind == "both", FLAG_COPIES_BESIDE),
         ];

@@ -39,6 +39,9 @@ pub struct Options {
     /// With --mode alloc: have Python take its small objects from malloc, too, which takes longer (PYTHONMALLOC)
     #[arg(long)]
     pub(super) python_malloc: bool,
+    /// With --mode alloc: count what the program maps itself (mmap), too, as allocations of that size
+    #[arg(long)]
+    pub(super) mmap: bool,
     /// With --mode wall: show threads, too, that did nothing but wait in one place
     #[arg(short, long)]
     pub(super) idle: bool,
@@ -156,7 +159,8 @@ it waits in, mostly without a stop, and then counted; no call ends early for it.
 With --mode alloc, allocations are sampled and no time: malloc and its relatives, of all threads, each with its stack, its
 size and when it was freed. uu report shows who held memory at its peak, at the end, or has allocated most (--memory).
 Python's objects of up to 512 bytes are in none of this: it maps arenas for them, which malloc does not see. With
---python-malloc it takes each from malloc.
+--python-malloc it takes each from malloc; with --mmap each arena is an allocation, and so is all anonymous memory that
+PROGRAM maps.
 
 With --mode lock, waits for locks are sampled and no time: pthread mutexes, reader-writer locks, condition variables,
 semaphores, barriers, joins, and what is made of them, such as std::mutex, Python's GIL and threading.Lock; and futexes

@@ -13,7 +13,11 @@ const DEFAULT_WAIT: u32 = 100_000;
 
 /// The distance of sampled events, in bytes or ns, 1 for all, if these are recorded.
 pub(super) fn check_events(options: &Options, mode: Mode) -> Result<Option<u32>, Failure> {
-    let of_alloc = [(options.every_bytes.is_some(), "--every-bytes"), (options.python_malloc, "--python-malloc")];
+    let of_alloc = [
+        (options.every_bytes.is_some(), "--every-bytes"),
+        (options.python_malloc, "--python-malloc"),
+        (options.mmap, "--mmap"),
+    ];
     if let (true, Some((_, option))) = (mode != Mode::Alloc, of_alloc.iter().find(|(is_given, _)| *is_given)) {
         return Err(Failure::new(format!("{option} is for --mode alloc: give that, too")));
     }
@@ -138,6 +142,7 @@ mod tests {
             (&["--push", "http://localhost:1", "--mode", "lock", "p"], "--mode lock"),
             (&["--push", "http://localhost:1", "--mode", "alloc", "p"], "--mode alloc"),
             (&["--every-bytes", "5", "p"], "--every-bytes is for --mode alloc"),
+            (&["--mmap", "p"], "--mmap is for --mode alloc"),
             (&["--all", "p"], "--all is for"),
             (&["--mode", "lock", "-r", "5", "p"], "-r (--rate)"),
             (&["--mode", "alloc", "-p", "5"], "-p (--pid)"),

@@ -6,9 +6,10 @@
 //! given the address.
 
 use crate::live::Live;
+use crate::real::real;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU32, Ordering};
-use uunwind_preload::events::{self, Allocation, Countdown, Real, Subject};
+use uunwind_preload::events::{self, Allocation, Countdown, Subject};
 
 /// The sampled allocations that live.
 static LIVE: Live = Live::new();
@@ -104,21 +105,6 @@ fn forgotten(block: *mut c_void) -> Option<u64> {
     LIVE.remove(block as u64)
 }
 
-/// Declares how the real function is called.
-macro_rules! real {
-    ($real:ident, $symbol:literal, fn($($arg:ident: $type:ty),*) -> $result:ty, $missing:expr) => {
-        unsafe fn $real($($arg: $type),*) -> $result {
-            static REAL: Real = Real::new($symbol);
-            let real = REAL.get();
-            if real.is_null() {
-                return $missing;
-            }
-            // SAFETY: the function of this name has this type; the caller vouches for the arguments.
-            unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $result>(real)($($arg),*) }
-        }
-    };
-}
-
 /// What free returns.
 const NOTHING: () = ();
 const NULL: *mut c_void = core::ptr::null_mut();
@@ -149,7 +135,7 @@ macro_rules! allocates {
         #[cfg_attr(panic = "abort", no_mangle)]
         pub unsafe extern "C" fn $name($($arg: usize),*) -> *mut c_void {
             // SAFETY: the program's own arguments.
-            counted(unsafe { $real($($arg),*) }, $size)
+            counted(events::allocating(|| unsafe { $real($($arg),*) }), $size)
         }
     };
 }
@@ -168,7 +154,7 @@ allocates!(pvalloc, real_pvalloc, size => size);
 #[cfg_attr(panic = "abort", no_mangle)]
 pub unsafe extern "C" fn posix_memalign(block: *mut *mut c_void, alignment: usize, size: usize) -> c_int {
     // SAFETY: the program's own arguments.
-    let result = unsafe { real_posix_memalign(block, alignment, size) };
+    let result = events::allocating(|| unsafe { real_posix_memalign(block, alignment, size) });
     if result == 0 {
         // SAFETY: the real function has just written there.
         counted(unsafe { *block }, size);
@@ -197,7 +183,7 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
 #[cfg_attr(panic = "abort", no_mangle)]
 pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the program's own arguments.
-    changed(block, size, || unsafe { real_realloc(block, size) })
+    changed(block, size, || events::allocating(|| unsafe { real_realloc(block, size) }))
 }
 
 /// Interposed [reallocarray(3)](https://man7.org/linux/man-pages/man3/malloc.3.html). glibc's calls realloc by its name,

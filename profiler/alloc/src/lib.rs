@@ -1,4 +1,4 @@
-//! `libuunwind-alloc.so`: the preloaded sampler, with functions that stand in front of those of malloc(3).
+//! `libuunwind-alloc.so`: the preloaded sampler, with functions that stand in front of those of malloc(3), and of mmap(2).
 //!
 //! `uu record --mode alloc` preloads it in place of `libuunwind-preload.so`, all of which it has: so no other program
 //! that is recorded meets anything of this. An allocation is passed to the real function first, which is the next one
@@ -10,13 +10,17 @@
 //! they pass calls on, and do nothing else.
 //!
 //! ```text
-//! interpose  the functions
+//! interpose  the functions of malloc(3)
+//! mappings   those of mmap(2)
 //! live       the sampled allocations that live, by address
+//! real       how the next functions are called
 //! ```
 #![cfg_attr(not(test), no_std)]
 
 pub mod interpose;
 mod live;
+pub mod mappings;
+mod real;
 
 #[cfg(all(panic = "unwind", not(test)))]
 extern crate std;

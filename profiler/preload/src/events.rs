@@ -15,23 +15,28 @@ use crate::process::{self, Process};
 pub use crate::real::{address_of_next, Real};
 use crate::signals::{self, bit, field, handler_mask, sampling};
 use crate::{clock, handler, openings, pause, slots, threads};
-use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use uunwind_core::regs::{UCONTEXT_SIGMASK, UCONTEXT_STACK};
 use uunwind_core::syscall::{self, nr};
-use uunwind_ring::frees::FreeLog;
+pub use uunwind_ring::frees::Span;
+use uunwind_ring::frees::{Entry, FreeLog};
 use uunwind_ring::layout::{ThreadBlock, RING_BYTES};
 pub use uunwind_ring::record::WaitKind;
 use uunwind_ring::record::{AllocationRecord, RecordType, SampleKind, WaitRecord};
 use uunwind_ring::samples::LARGEST;
 use uunwind_ring::writer::RingWriter;
-use uunwind_ring::{FLAG_ALLOC, FLAG_LOCK};
+use uunwind_ring::{FLAG_ALLOC, FLAG_LOCK, FLAG_MAPPINGS};
 
 /// Longest time for which a thread waits for the recorder to make room, in ns, and each step of it.
 const PATIENCE: u64 = 2_000_000_000;
 const STEP: u64 = 100_000;
 
-/// Events are counted: the process is recorded in such a mode, and its recording has begun.
-static IS_ON: AtomicBool = AtomicBool::new(false);
+/// What is counted, once the recording has begun of a process that is recorded in such a mode.
+static COUNTED: AtomicU8 = AtomicU8::new(NOTHING);
+const NOTHING: u8 = 0;
+const EVENTS: u8 = 1;
+/// Anonymous mappings, too.
+const MAPPINGS: u8 = 2;
 
 /// When a thread's next event is sampled. Only the thread itself uses it, its handlers included.
 pub struct Countdown {
@@ -39,6 +44,8 @@ pub struct Countdown {
     left: AtomicI64,
     /// State of the thread's random numbers; 0: none was drawn, and `left` counts from 0.
     random: AtomicU64,
+    /// Number of calls of the allocator that the thread is inside, where mappings are counted.
+    inside: AtomicU32,
 }
 
 impl Countdown {
@@ -46,6 +53,16 @@ impl Countdown {
     pub fn reset(&self) {
         self.left.store(0, Ordering::Relaxed);
         self.random.store(0, Ordering::Relaxed);
+        self.inside.store(0, Ordering::Relaxed);
+    }
+
+    /// Calls the allocator: what this maps is not the program's.
+    fn within<T>(&self, call: impl FnOnce() -> T) -> T {
+        let inside = self.inside.load(Ordering::Relaxed);
+        self.inside.store(inside.wrapping_add(1), Ordering::Relaxed);
+        let result = call();
+        self.inside.store(inside, Ordering::Relaxed);
+        result
     }
 
     /// Counts an event of this size. False: the sample is due.
@@ -106,6 +123,8 @@ pub struct Wait {
 pub enum Subject {
     /// An allocation.
     Allocation(Allocation),
+    /// An anonymous mapping.
+    Mapping(Allocation),
     /// A wait for a lock.
     Wait(Wait),
 }
@@ -114,6 +133,7 @@ impl Subject {
     pub(crate) fn kind(&self) -> SampleKind {
         match self {
             Subject::Allocation(_) => SampleKind::Allocation,
+            Subject::Mapping(_) => SampleKind::Mapping,
             Subject::Wait(_) => SampleKind::Lock,
         }
     }
@@ -121,7 +141,7 @@ impl Subject {
     /// In bytes or in ns.
     fn size(&self) -> u64 {
         match self {
-            Subject::Allocation(allocation) => allocation.size,
+            Subject::Allocation(allocation) | Subject::Mapping(allocation) => allocation.size,
             Subject::Wait(wait) => wait.duration,
         }
     }
@@ -129,7 +149,7 @@ impl Subject {
     /// Writes what the sample that is written next is of. False: there was no room.
     pub(crate) fn write(&self, ring: &RingWriter<'_>) -> bool {
         match *self {
-            Subject::Allocation(Allocation { id, size }) => {
+            Subject::Allocation(Allocation { id, size }) | Subject::Mapping(Allocation { id, size }) => {
                 let bytes = core::mem::size_of::<AllocationRecord>();
                 let Some(mut record) = ring.reserve(RecordType::Allocation, bytes) else { return false };
                 record.fixed(AllocationRecord { header: HEADER, id, size });
@@ -155,13 +175,14 @@ pub(crate) fn are_sampled(flags: u32) -> bool {
 /// then is not the program's.
 pub(crate) fn begin(process: &Process) {
     if are_sampled(process.setting.flags) {
-        IS_ON.store(true, Ordering::Release);
+        let has_mappings = process.setting.flags & FLAG_MAPPINGS != 0;
+        COUNTED.store(if has_mappings { MAPPINGS } else { EVENTS }, Ordering::Release);
     }
 }
 
 /// Ends it: the recording is over.
 pub(crate) fn end() {
-    IS_ON.store(false, Ordering::Relaxed);
+    COUNTED.store(NOTHING, Ordering::Relaxed);
 }
 
 /// Whether the calling process is the one that records: not the child of a fork, before that is recorded itself.
@@ -172,7 +193,30 @@ pub fn is_own() -> bool {
 /// Whether events are counted.
 #[inline(always)]
 pub fn is_on() -> bool {
-    IS_ON.load(Ordering::Relaxed)
+    COUNTED.load(Ordering::Relaxed) != NOTHING
+}
+
+/// Whether anonymous mappings are counted, too.
+#[inline(always)]
+pub fn has_mappings() -> bool {
+    COUNTED.load(Ordering::Relaxed) == MAPPINGS
+}
+
+/// Calls the allocator: what this maps is counted as what it returns.
+#[inline(always)]
+pub fn allocating<T>(call: impl FnOnce() -> T) -> T {
+    if !has_mappings() {
+        return call();
+    }
+    match countdown() {
+        Some(countdown) => countdown.within(call),
+        None => call(),
+    }
+}
+
+/// Whether a call of mmap(2) or munmap(2) is to be counted: it is the program's own, and the process is recorded.
+pub fn is_mapping() -> bool {
+    has_mappings() && is_own() && !countdown().is_some_and(|of| of.inside.load(Ordering::Relaxed) != 0)
 }
 
 /// Whether no event is to be sampled now.
@@ -221,27 +265,30 @@ pub fn now() -> u64 {
 }
 
 /// Counts an event of this size, which nothing has to be kept of: a sample of it is taken, if its turn has come.
-/// Leaves errno alone.
-pub fn count(size: u64, subject: impl FnOnce() -> Subject) {
+/// Leaves errno alone. False: there is no sample.
+pub fn count(size: u64, subject: impl FnOnce() -> Subject) -> bool {
     match countdown() {
-        Some(countdown) if countdown.passes(size) => {}
+        Some(countdown) if countdown.passes(size) => false,
         countdown => keeping_errno(|| due(countdown, size, subject)),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn due(countdown: Option<&'static Countdown>, size: u64, subject: impl FnOnce() -> Subject) {
-    let Some(interval) = interval() else { return };
+fn due(countdown: Option<&'static Countdown>, size: u64, subject: impl FnOnce() -> Subject) -> bool {
+    let Some(interval) = interval() else { return false };
     // In the child of a fork that is not recorded itself (yet), slots and block are its parent's.
     if !is_own() {
-        return;
+        return false;
     }
-    let Some(countdown) = countdown.or_else(begin_thread) else { return lost(size) };
+    let Some(countdown) = countdown.or_else(begin_thread) else {
+        lost(size);
+        return false;
+    };
     if interval > 1 && !countdown.is_due(interval) || is_paused() {
-        return;
+        return false;
     }
-    sampled(subject());
+    sampled(subject())
 }
 
 /// Runs this, and leaves the program's errno as it was.
@@ -321,11 +368,33 @@ pub fn untracked() {
 
 /// Reports that the allocation with this number is freed. Async-signal-safe.
 pub fn freed(id: u64) {
+    log(Entry::Free { id });
+}
+
+/// Reports what this call is about to unmap; returns the call's number.
+pub fn leaves(span: Span) -> u64 {
+    let call = next_id();
+    log(Entry::Leaves { call, span });
+    call
+}
+
+/// Reports that the call with this number has failed.
+pub fn stays(call: u64) {
+    log(Entry::Stays { call });
+}
+
+/// Reports what was mapped anonymously, by the call with this number if it was moved, as allocation `id` if it was
+/// sampled; otherwise 0.
+pub fn comes(id: u64, span: Span, moved_by: u64) {
+    log(Entry::Comes { id, span, moved_by });
+}
+
+fn log(entry: Entry) {
     let Some(block) = process::block() else { return };
     let time = clock::monotonic_ns();
     let mut patience = Patience::default();
     // SAFETY: the process's block, which stays mapped as a whole.
-    if !unsafe { FreeLog::new(block) }.put(id, time, || patience.wait()) {
+    if !unsafe { FreeLog::new(block) }.put(entry, time, || patience.wait()) {
         block.frees_lost.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -6,6 +6,7 @@ use crate::free_reader::FreeReader;
 use crate::kernel::records::UserAt;
 use crate::kernel::stitch::Stitch;
 use crate::machine;
+use crate::mappings::Mappings;
 use crate::ring_reader::RingReader;
 use crate::samples::Samples;
 use crate::session::Session;
@@ -62,6 +63,8 @@ pub struct ProcessUse {
     pub thread_names: ThreadNames,
     /// Reads what it frees.
     pub frees: FreeReader,
+    /// What it has mapped.
+    pub mappings: Mappings,
 }
 
 /// A thread whose block is in use.
@@ -140,6 +143,7 @@ impl ProcessUse {
             plugins: plugins(header),
             thread_names: ThreadNames::default(),
             frees: FreeReader::default(),
+            mappings: Mappings::default(),
         }
     }
 
@@ -199,7 +203,11 @@ impl ProcessUse {
             paused: header.paused_periods.load(Ordering::Relaxed),
             // Written at the end of the recording, when all of it is known.
             waits_unseen: 0,
-            frees_lost: header.frees_lost.load(Ordering::Relaxed).saturating_add(self.frees.lost),
+            frees_lost: header
+                .frees_lost
+                .load(Ordering::Relaxed)
+                .saturating_add(self.frees.lost)
+                .saturating_add(self.mappings.lost),
         }
     }
 }

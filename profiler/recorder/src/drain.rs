@@ -38,6 +38,7 @@ pub use waited::Waited;
 
 const _: () = assert!(Sample::FATAL == SampleKind::Fatal.number());
 const _: () = assert!(Sample::ALLOCATION == SampleKind::Allocation.number());
+const _: () = assert!(Sample::MAPPING == SampleKind::Mapping.number());
 const _: () = assert!(Sample::LOCKED == SampleKind::Lock.number());
 const _: () = assert!(Sample::LOCK_SHIFT == SAMPLE_LOCK_SHIFT);
 
@@ -396,7 +397,8 @@ impl Drain {
                     self.ended.is_shown(thread.pid);
                 }
                 periods = if is_tick { u64::from(weight) } else { 0 };
-                let allocation = allocation.filter(|_| kind == Sample::ALLOCATION);
+                let is_allocated = kind == Sample::ALLOCATION || kind == Sample::MAPPING;
+                let allocation = allocation.filter(|_| is_allocated);
                 let wait = wait.filter(|_| kind == Sample::LOCKED);
                 match (place.filter(|_| is_tick), &mut thread.stitch) {
                     _ if allocation.is_some() => {
@@ -417,7 +419,7 @@ impl Drain {
                     (_, stitch) => {
                         stitch.iter_mut().filter(|_| is_tick).for_each(|stitch| stitch.counted(weight));
                         // One that does not say what it is of was not made by our writer.
-                        if kind == Sample::ALLOCATION || kind == Sample::LOCKED {
+                        if is_allocated || kind == Sample::LOCKED {
                             return false;
                         }
                         self.writer.sample(Sample { thread: index, stack: node, time, weight, stop, kind, flags });

@@ -2,21 +2,21 @@
 
 use crate::session::Session;
 use std::sync::atomic::Ordering;
-use uunwind_ring::frees::{offset, FREES};
+use uunwind_ring::frees::{offset, Entry, FREES};
 
 /// The reader of a log. It keeps its own position: the one in shared memory is for the writers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FreeReader {
     tail: u64,
-    /// Entries that were left out.
+    /// Entries that were left out, or could not be understood.
     pub lost: u64,
 }
 
 impl FreeReader {
-    /// Takes everything out of the log of a process's block: number of the allocation and time. `is_over`: nothing is
-    /// written any more, so that what is not written is left out. Returns how full it was, in percent: at least 1 if
-    /// there was anything.
-    pub fn drain(&mut self, session: &Session, block: usize, is_over: bool, mut free: impl FnMut(u64, u64)) -> u64 {
+    /// Takes everything out of the log of a process's block: entries with their times. `is_over`: nothing is written any
+    /// more, so that what is not written is left out. Returns how full it was, in percent: at least 1 if there was
+    /// anything.
+    pub fn drain(&mut self, session: &Session, block: usize, is_over: bool, mut give: impl FnMut(Entry, u64)) -> u64 {
         let Some(header) = session.process(block) else { return 0 };
         let head = header.frees_head.load(Ordering::Acquire);
         let count = head.wrapping_sub(self.tail);
@@ -29,20 +29,36 @@ impl FreeReader {
             session.set_frees_tail(block, self.tail);
             return 0;
         }
+        let place = |place: u64| {
+            let at = offset(place);
+            Some([session.process_word(block, at)?, session.process_word(block, at + 8)?])
+        };
         while self.tail != head {
-            let at = offset(self.tail);
-            let (Some(number), Some(time)) = (session.process_word(block, at), session.process_word(block, at + 8))
-            else {
+            let Some([number, time]) = place(self.tail) else { break };
+            let (first, time) = (number.load(Ordering::Acquire), time.load(Ordering::Relaxed));
+            // A thread has taken the place, and will write.
+            if first == 0 && !is_over {
                 break;
-            };
-            match number.load(Ordering::Acquire) {
-                // A thread has taken the place, and will write.
-                0 if !is_over => break,
-                0 => self.lost += 1,
-                id => free(id, time.load(Ordering::Relaxed)),
             }
             number.store(0, Ordering::Relaxed);
-            self.tail = self.tail.wrapping_add(1);
+            let places = Entry::places(first).unwrap_or(1) as u64;
+            if first == 0 || places > head.wrapping_sub(self.tail) {
+                self.lost = self.lost.saturating_add(1);
+                self.tail = self.tail.wrapping_add(1);
+                continue;
+            }
+            let mut rest = [0; 4];
+            for (more, words) in (1..places).zip(rest.chunks_exact_mut(2)) {
+                let Some(read) = place(self.tail.wrapping_add(more)) else { break };
+                read.iter().zip(words).for_each(|(word, into)| *into = word.load(Ordering::Relaxed));
+                // Whoever takes the place next finds it not written.
+                read[0].store(0, Ordering::Relaxed);
+            }
+            match Entry::of(first, rest) {
+                Some(entry) => give(entry, time),
+                None => self.lost = self.lost.saturating_add(1),
+            }
+            self.tail = self.tail.wrapping_add(places);
         }
         session.set_frees_tail(block, self.tail);
         (count * 100 / FREES as u64).max(1)
@@ -52,7 +68,7 @@ impl FreeReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use uunwind_ring::frees::FreeLog;
+    use uunwind_ring::frees::{FreeLog, Span};
     use uunwind_ring::layout::{ProcessBlock, BLOCK_BYTES, DATA_OFFSET};
 
     #[test]
@@ -73,13 +89,28 @@ mod tests {
                             std::thread::yield_now();
                             true
                         };
-                        assert!(log.put(id, id * 3, wait));
+                        // Each third one takes three places.
+                        let span = Span { start: id * 4096, bytes: id };
+                        let entry = match id % 3 {
+                            0 => Entry::Comes { id, span, moved_by: id + 1 },
+                            _ => Entry::Free { id },
+                        };
+                        assert!(log.put(entry, id * 3, wait));
                     }
                 });
             }
             let mut count = 0;
             while count < THREADS * EACH {
-                let mut read = |id: u64, time: u64| {
+                let mut read = |entry: Entry, time: u64| {
+                    let id = match entry {
+                        Entry::Free { id } => id,
+                        Entry::Comes { id, span, moved_by } => {
+                            let wanted = (Span { start: id * 4096, bytes: id }, id + 1);
+                            assert_eq!((span, moved_by, id % 3), (wanted.0, wanted.1, 0));
+                            id
+                        }
+                        other => unreachable!("{other:?}"),
+                    };
                     assert_eq!(time, id * 3);
                     seen[id as usize] += 1;
                     count += 1;
@@ -99,13 +130,20 @@ mod tests {
         word(head).store(2, Ordering::Release);
         session.process_word(2, offset(1)).expect("a word").store(7, Ordering::Release);
         let (mut reader, mut read) = (FreeReader::default(), Vec::new());
-        reader.drain(&session, 2, false, |id, _| read.push(id));
+        reader.drain(&session, 2, false, |entry, _| read.push(entry));
         assert_eq!((read.len(), reader.lost), (0, 0));
-        reader.drain(&session, 2, true, |id, _| read.push(id));
-        assert_eq!((&read[..], reader.lost), (&[7][..], 1));
+        reader.drain(&session, 2, true, |entry, _| read.push(entry));
+        assert_eq!((&read[..], reader.lost), (&[Entry::Free { id: 7 }][..], 1));
+        // One that is longer than what was taken, and one of no kind.
+        word(head).store(4, Ordering::Release);
+        for (place, first) in [(2, 9 << 56), (3, 3 << 56 | 1)] {
+            session.process_word(2, offset(place)).expect("a word").store(first, Ordering::Release);
+        }
+        reader.drain(&session, 2, false, |entry, _| unreachable!("{entry:?}"));
+        assert_eq!(reader.lost, 3);
         // No writer of ours goes so far.
         word(head).store(u64::MAX / 2, Ordering::Release);
         assert_eq!(reader.drain(&session, 2, false, |_, _| unreachable!("nothing was written")), 0);
-        assert_eq!(reader.lost, 2);
+        assert_eq!(reader.lost, 4);
     }
 }

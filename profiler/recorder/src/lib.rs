@@ -11,6 +11,7 @@
 //! * [`objects`], `analyst`, `plugin_assignment`: the files of loaded objects; the thread that makes their rule
 //!   tables; the plugin to which each belongs;
 //! * `code_maps`: says where a process's executable memory is, for copies of stacks;
+//! * `free_reader`, `mappings`: what processes free, and which of their mappings lies where;
 //! * [`survey`]: processes that are not recorded, and why;
 //! * [`spawn`], [`inherited`], [`child`], [`safe_path`]: the program's environment, start and end;
 //! * `traceme`: threads that uu traces without having asked for it;
@@ -43,6 +44,7 @@ pub mod lines;
 pub mod listener;
 pub mod machine;
 mod map_files;
+mod mappings;
 pub mod naming;
 pub mod objects;
 pub mod output;

@@ -1,11 +1,11 @@
-//! Samples of allocations: what was allocated, and when it was freed.
+//! Samples of allocations: what was allocated or mapped, and when it was freed.
 
 use crate::wire::{Malformed, Put, Reader};
 use crate::{Recording, Sample, Settings};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What a sample of an allocation is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {
     /// Index of its sample in [`Recording::samples`].
     pub sample: usize,
@@ -13,10 +13,77 @@ pub struct Allocation {
     pub id: u64,
     /// Bytes that were asked for.
     pub size: u64,
-    /// When it was freed, in ns of CLOCK_MONOTONIC; `None`: not before its process or the recording ended.
+    /// When it, or the last part of it, was freed, in ns of CLOCK_MONOTONIC; `None`: not before its process or the
+    /// recording ended.
     pub freed: Option<u64>,
+    /// Of a mapping, the parts of it that were unmapped one by one, in the order of time; the last one at `freed`.
+    pub parts: Box<[Part]>,
     /// When its process ended, in ns of CLOCK_MONOTONIC, if that was before the end of the recording.
     pub ended: Option<u64>,
+}
+
+/// A part of a mapping is unmapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// When, in ns of CLOCK_MONOTONIC.
+    pub time: u64,
+    /// Bytes that are left of the mapping.
+    pub left: u64,
+}
+
+impl Allocation {
+    /// When its size changed, and the bytes that were left of it; `None`: it was gone.
+    fn changes(&self) -> impl Iterator<Item = (u64, Option<u64>)> + '_ {
+        let parts = self.parts.iter().map(|part| (part.time, Some(part.left).filter(|left| *left > 0)));
+        let whole = self.freed.filter(|_| self.parts.is_empty()).map(|time| (time, None));
+        let end = self.ended.filter(|_| self.freed.is_none()).map(|time| (time, None));
+        parts.chain(whole).chain(end)
+    }
+
+    /// Bytes that were left of it after this time, not before it was made; `None`: it was gone.
+    fn left_after(&self, time: u64) -> Option<u64> {
+        self.changes().take_while(|(at, _)| *at <= time).last().map_or(Some(self.size), |(_, left)| left)
+    }
+
+    /// Bytes of it that were never freed; `None`: it was.
+    fn left_at_end(&self) -> Option<u64> {
+        match self.freed {
+            Some(_) => None,
+            None => Some(self.parts.last().map_or(self.size, |part| part.left)),
+        }
+    }
+}
+
+/// Bytes of a sampled mapping are unmapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unmap {
+    /// Index of the process in the recording.
+    pub process: u32,
+    /// Number of the mapping among the allocations of its process.
+    pub id: u64,
+    /// Time in ns of CLOCK_MONOTONIC.
+    pub time: u64,
+    /// Change of its size in bytes, below 0; above 0: the last change could not be made. [`Unmap::NEVER`]: it was no
+    /// anonymous mapping, and its sample is of nothing.
+    pub bytes: i64,
+}
+
+impl Unmap {
+    /// The sample is of nothing.
+    pub const NEVER: i64 = i64::MIN;
+    pub(super) const BYTES: usize = 28;
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u32(self.process);
+        out.put_u64(self.id);
+        out.put_u64(self.time);
+        out.put_u64(self.bytes as u64);
+    }
+
+    pub(super) fn decode(r: &mut Reader<'_>) -> Result<Unmap, Malformed> {
+        let (process, id) = (r.u32("process")?, r.u64("number of an allocation")?);
+        Ok(Unmap { process, id, time: r.u64("time")?, bytes: r.u64("bytes")? as i64 })
+    }
 }
 
 /// One sampled allocation is freed.
@@ -79,6 +146,15 @@ impl Amount {
         Amount { count: 1.0 / probability, bytes: size / probability }
     }
 
+    /// The same of what is left of an allocation of `size` bytes. It is one allocation until nothing is left.
+    fn part(self, left: Option<u64>, size: u64) -> Amount {
+        match left {
+            None => Amount::default(),
+            Some(left) if left == size => self,
+            Some(left) => Amount { bytes: self.bytes * (left as f64 / size.max(1) as f64), ..self },
+        }
+    }
+
     /// Whole bytes.
     pub fn weight(self) -> u64 {
         self.bytes.round() as u64
@@ -88,6 +164,10 @@ impl Amount {
         self.count += other.count;
         self.bytes += other.bytes;
     }
+
+    fn less(self, other: Amount) -> Amount {
+        Amount { count: self.count - other.count, bytes: self.bytes - other.bytes }
+    }
 }
 
 /// The allocations of a recording in numbers.
@@ -95,6 +175,8 @@ impl Amount {
 pub struct Memory {
     /// Allocated in all.
     pub total: Amount,
+    /// Of the total, what are mappings.
+    pub mapped: Amount,
     /// What was held when it was most.
     pub peak: Amount,
     /// When that was, in ns of CLOCK_MONOTONIC.
@@ -133,6 +215,16 @@ impl Recording {
         })
     }
 
+    /// Whether anonymous mappings are among the allocations.
+    pub fn has_mappings(&self) -> bool {
+        self.settings.flags & Settings::MAPPINGS != 0
+    }
+
+    /// Whether an allocation is an anonymous mapping.
+    pub fn is_mapping(&self, allocation: &Allocation) -> bool {
+        self.samples.get(allocation.sample).is_some_and(|sample| sample.kind == Sample::MAPPING)
+    }
+
     /// The sums over all allocations.
     pub fn memory(&self) -> Memory {
         let mut memory = Memory::default();
@@ -140,18 +232,22 @@ impl Recording {
         for allocation in &self.allocations {
             let (amount, sample) = (self.amount(allocation), self.samples.get(allocation.sample));
             memory.total.add(amount);
+            if self.is_mapping(allocation) {
+                memory.mapped.add(amount);
+            }
             if allocation.id == 0 {
                 memory.untracked += 1;
                 continue;
             }
             let begin = sample.map_or(0, |sample| sample.time);
             changes.push((begin, amount));
-            if allocation.freed.is_none() {
-                memory.end.add(amount);
-            }
-            // Both clocks are one; where two cores' differ a little, it did not live.
-            if let Some(end) = allocation.freed.or(allocation.ended) {
-                changes.push((end.max(begin), Amount { count: -amount.count, bytes: -amount.bytes }));
+            memory.end.add(amount.part(allocation.left_at_end(), allocation.size));
+            let mut before = amount;
+            for (time, left) in allocation.changes() {
+                let now = amount.part(left, allocation.size);
+                // Both clocks are one; where two cores' differ a little, it did not live.
+                changes.push((time.max(begin), now.less(before)));
+                before = now;
             }
         }
         // At one time, frees first: an address may be given again at once.
@@ -166,21 +262,23 @@ impl Recording {
         memory
     }
 
-    /// By sample: whether it is one of these.
-    pub fn held(&self, held: Held) -> Vec<bool> {
-        let mut chosen = vec![held == Held::Total; self.samples.len()];
+    /// By sample: what of its allocation is one of these; nothing of samples of something else.
+    pub fn held(&self, held: Held) -> Vec<Amount> {
+        let mut chosen = vec![Amount::default(); self.samples.len()];
         let peak = if held == Held::Peak { self.memory().peak_time } else { 0 };
         for allocation in &self.allocations {
             let (Some(sample), Some(chosen)) = (self.samples.get(allocation.sample), chosen.get_mut(allocation.sample))
             else {
                 continue;
             };
-            *chosen = match held {
-                Held::Total => true,
-                _ if allocation.id == 0 => false,
-                Held::End => allocation.freed.is_none(),
-                Held::Peak => sample.time <= peak && allocation.freed.or(allocation.ended).is_none_or(|end| end > peak),
+            let left = match held {
+                Held::Total => Some(allocation.size),
+                _ if allocation.id == 0 => None,
+                Held::End => allocation.left_at_end(),
+                Held::Peak if sample.time > peak => None,
+                Held::Peak => allocation.left_after(peak),
             };
+            *chosen = self.amount(allocation).part(left, allocation.size);
         }
         chosen
     }
@@ -190,10 +288,10 @@ impl Recording {
         for _ in 0..r.count(8 + 8, "number of allocations")? {
             let (id, size) = (r.u64("number of an allocation")?, r.u64("size")?);
             let from = self.allocations.last().map_or(0, |last| last.sample + 1);
-            let is_one = |sample: &Sample| sample.kind == Sample::ALLOCATION;
+            let is_one = |sample: &Sample| sample.kind == Sample::ALLOCATION || sample.kind == Sample::MAPPING;
             let next = self.samples.get(from..).and_then(|rest| rest.iter().position(is_one));
             let sample = from + next.ok_or_else(|| r.malformed("sample of an allocation"))?;
-            self.allocations.push(Allocation { sample, id, size, freed: None, ended: None });
+            self.allocations.push(Allocation { sample, id, size, freed: None, parts: Box::default(), ended: None });
         }
         Ok(())
     }
@@ -211,6 +309,45 @@ impl Recording {
             let Some(thread) = thread else { continue };
             allocation.freed = frees.get(&(thread.process, allocation.id)).copied();
             allocation.ended = frees.get(&(thread.process, Free::ALL)).copied();
+        }
+    }
+
+    /// Says of each mapping when which part of it was unmapped. Those that were none go, with their samples.
+    pub(super) fn join_unmaps(&mut self) {
+        if self.unmaps.is_empty() {
+            return;
+        }
+        let mut unmaps: HashMap<(u32, u64), Vec<Unmap>> = HashMap::new();
+        for unmap in std::mem::take(&mut self.unmaps) {
+            unmaps.entry((unmap.process, unmap.id)).or_default().push(unmap);
+        }
+        let mut none = HashSet::new();
+        for allocation in &mut self.allocations {
+            let sample = self.samples.get(allocation.sample);
+            let process = sample.and_then(|sample| self.threads.get(sample.thread as usize)).map(|of| of.process);
+            // They stand in the order in which they happened.
+            let Some(all) = process.and_then(|process| unmaps.remove(&(process, allocation.id))) else { continue };
+            if all.iter().any(|unmap| unmap.bytes == Unmap::NEVER) {
+                none.insert(allocation.sample);
+                continue;
+            }
+            let mut left = allocation.size;
+            let parts = all.iter().map(|unmap| {
+                left = left.saturating_add_signed(unmap.bytes).min(allocation.size);
+                Part { time: unmap.time, left }
+            });
+            let parts: Vec<Part> = parts.collect();
+            allocation.freed = parts.last().filter(|part| part.left == 0).map(|part| part.time);
+            if allocation.freed.is_none() || parts.len() > 1 {
+                allocation.parts = parts.into();
+            }
+        }
+        if !none.is_empty() {
+            let mut index = 0;
+            self.retain_samples(|_| {
+                index += 1;
+                !none.contains(&(index - 1))
+            });
         }
     }
 
@@ -279,12 +416,49 @@ mod tests {
         assert_eq!((whole(memory.end), memory.untracked), ((1, 50), 1));
         let held = |held: Held| -> Vec<u64> {
             let chosen = recording.held(held);
-            recording.allocations.iter().filter(|a| chosen[a.sample]).map(|a| a.size).collect()
+            recording.allocations.iter().filter(|a| chosen[a.sample].count > 0.0).map(|a| a.size).collect()
         };
         assert_eq!((held(Held::Peak), held(Held::End)), (vec![100, 200], vec![50]));
         assert_eq!(held(Held::Total), [100, 200, 50, 7]);
         let weights: Vec<u64> = recording.weights().collect();
         assert_eq!(recording.allocations.iter().map(|a| weights[a.sample]).collect::<Vec<_>>(), [100, 200, 50, 7]);
+    }
+
+    #[test]
+    fn parts_of_a_mapping_go_one_by_one() {
+        let whole = |amount: Amount| (amount.count as u64, amount.weight());
+        let mut file = Vec::new();
+        let settings = Settings { rate: 1, flags: Settings::ALLOC | Settings::MAPPINGS, ..Settings::default() };
+        let mut writer = Writer::begin(&mut file, &settings);
+        writer.process(&Process { pid: 7, ..Process::default() });
+        writer.thread(&Thread { process: 0, tid: 7, ..Thread::default() });
+        let sample = Sample { thread: 0, stack: 0, time: 1, weight: 1, stop: 1, kind: Sample::MAPPING, flags: 0 };
+        let unmap = |id, time, bytes| Unmap { process: 0, id, time, bytes };
+        // The first one loses 30 of 100, gets them back, as that failed, and loses 40; the second one all, in two parts;
+        // the third one is none; the fourth one is an allocation of no bytes that stays.
+        for (id, size) in [(1, 100), (2, 50), (3, 1000)] {
+            writer.allocation(Sample { time: id, ..sample }, id, size);
+        }
+        writer.allocation(Sample { kind: Sample::ALLOCATION, time: 4, ..sample }, 4, 0);
+        for one in [unmap(1, 5, -30), unmap(3, 6, Unmap::NEVER), unmap(1, 6, 30), unmap(2, 7, -20), unmap(1, 8, -40)] {
+            writer.unmap(one);
+        }
+        writer.unmap(unmap(2, 9, -30));
+        writer.flush();
+        drop(writer);
+        let recording = Recording::parse(&file, "x".as_ref()).expect("a recording");
+        let memory = recording.memory();
+        assert_eq!(recording.samples.len(), 3);
+        assert_eq!((whole(memory.total), whole(memory.mapped)), ((3, 150), (2, 150)));
+        assert_eq!((whole(memory.peak), memory.peak_time, whole(memory.end)), ((2, 150), 2, (2, 60)));
+        let end: Vec<_> = recording.held(Held::End).into_iter().map(whole).collect();
+        assert_eq!(end, [(1, 60), (0, 0), (1, 0)]);
+        assert_eq!(recording.allocations[1].freed, Some(9));
+        let left: Vec<_> = (4..10).map(|time| recording.allocations[0].left_after(time)).collect();
+        assert_eq!(left, [Some(100), Some(70), Some(100), Some(100), Some(60), Some(60)]);
+        // As estimated from samples, what is left keeps its share.
+        let Amount { count, bytes } = Amount::of(100, 1000);
+        assert_eq!(Amount { count, bytes }.part(Some(25), 100), Amount { count, bytes: bytes / 4.0 });
     }
 
     #[test]

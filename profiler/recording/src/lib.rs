@@ -36,7 +36,7 @@ mod value;
 pub mod wire;
 mod write;
 
-pub use allocations::{Allocation, Amount, Free, Held, Memory};
+pub use allocations::{Allocation, Amount, Free, Held, Memory, Unmap};
 pub use complete_maps::{CompleteMap, CompleteTimes};
 pub use copies::{Of, StackCopy};
 pub use error::ReadError;

@@ -92,6 +92,7 @@ impl Recording {
         for allocation in &mut other.allocations {
             allocation.sample += self.samples.len();
             (allocation.freed, allocation.ended) = (allocation.freed.map(at), allocation.ended.map(at));
+            allocation.parts.iter_mut().for_each(|part| part.time = at(part.time));
         }
         for copy in &mut other.copies {
             match &mut copy.of {

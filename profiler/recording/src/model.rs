@@ -34,6 +34,8 @@ impl Settings {
     /// The one of `flags` that says that allocations were sampled, and that `rate` is the number of bytes from a sample
     /// to the next, on average; 1: every allocation is one (`uunwind_ring::FLAG_ALLOC`).
     pub const ALLOC: u32 = 1024;
+    /// The one of `flags` that says that anonymous mappings count as allocations, too (`uunwind_ring::FLAG_MAPPINGS`).
+    pub const MAPPINGS: u32 = 4096;
     /// The one of `flags` that says that waits for locks were sampled, and that `rate` is the time in ns from a sample
     /// to the next, on average; 1: every wait is one (`uunwind_ring::FLAG_LOCK`).
     pub const LOCK: u32 = 2048;
@@ -362,6 +364,8 @@ impl Sample {
 
     /// `kind` of a sample of an allocation.
     pub const ALLOCATION: u8 = 4;
+    /// `kind` of a sample of an allocation that is an anonymous mapping.
+    pub const MAPPING: u8 = 6;
 
     /// `kind` of a sample of a wait for a lock.
     pub const LOCKED: u8 = 5;

@@ -3,7 +3,7 @@
 //! Sections are read in order. Reading stops at the first one that is cut or damaged: all before it is kept,
 //! with a warning, since later sections refer to earlier ones by index.
 
-use crate::allocations::{Allocation, Free};
+use crate::allocations::{Allocation, Free, Unmap};
 use crate::complete_maps::CompleteMap;
 use crate::copies::{Of, StackCopy};
 use crate::error::ReadError;
@@ -74,6 +74,8 @@ pub struct Recording {
     pub lock_waits: Vec<LockWait>,
     /// Frees, until their allocations have them; not after reading.
     pub frees: Vec<Free>,
+    /// The same of mappings.
+    pub unmaps: Vec<Unmap>,
     /// Samples lost, by thread.
     pub lost: Vec<Lost>,
     /// Counters by process index.
@@ -237,6 +239,7 @@ impl Recording {
         }
         recording.join_frees();
         recording.judge(damage, at as usize, len as usize, path)?;
+        recording.join_unmaps();
         Ok(recording)
     }
 
@@ -389,6 +392,13 @@ impl Recording {
                     let free = Free::decode(r)?;
                     self.check(free.process as usize, self.processes.len(), r, "process index")?;
                     self.frees.push(free);
+                }
+            }
+            Kind::Unmaps => {
+                for _ in 0..r.count(Unmap::BYTES, "number of unmaps")? {
+                    let unmap = Unmap::decode(r)?;
+                    self.check(unmap.process as usize, self.processes.len(), r, "process index")?;
+                    self.unmaps.push(unmap);
                 }
             }
             Kind::Counters => {

@@ -70,6 +70,8 @@ uunwind_core::numbered! {
         LockWaits = 26;
         /// Any number of `CompleteMap`s.
         CompleteMaps = 27;
+        /// Any number of `Unmap`s.
+        Unmaps = 28;
     }
 }
 

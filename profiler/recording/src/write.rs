@@ -1,6 +1,6 @@
 //! Appends sections to a recording.
 
-use crate::allocations::Free;
+use crate::allocations::{Free, Unmap};
 use crate::complete_maps::CompleteMap;
 use crate::copies::StackCopy;
 use crate::jit::JitNames;
@@ -57,6 +57,8 @@ pub struct Writer<W: Write> {
     lock_wait_count: u32,
     frees: Vec<u8>,
     free_count: u32,
+    unmaps: Vec<u8>,
+    unmap_count: u32,
     written: u64,
     failed: Option<io::Error>,
     tap: Option<Box<dyn Tap>>,
@@ -97,6 +99,8 @@ impl<W: Write> Writer<W> {
             lock_wait_count: 0,
             frees: Vec::new(),
             free_count: 0,
+            unmaps: Vec::new(),
+            unmap_count: 0,
             written: 0,
             failed: None,
             tap: None,
@@ -213,12 +217,13 @@ impl<W: Write> Writer<W> {
         self.flush_if_full();
     }
 
-    /// The sample of an allocation: its number in its process, 0 if its free will not be written, and its size.
+    /// The sample of an allocation, of one of both kinds: its number in its process, 0 if its free will not be written,
+    /// and its size.
     pub fn allocation(&mut self, sample: Sample, id: u64, size: u64) {
         self.allocations.put_u64(id);
         self.allocations.put_u64(size);
         self.allocation_count += 1;
-        self.sample(Sample { kind: Sample::ALLOCATION, ..sample });
+        self.sample(sample);
     }
 
     /// The sample of a wait for a lock.
@@ -235,6 +240,13 @@ impl<W: Write> Writer<W> {
         self.flush_if_full();
     }
 
+    /// Bytes of a sampled mapping, which may be written later, are unmapped.
+    pub fn unmap(&mut self, unmap: Unmap) {
+        unmap.encode(&mut self.unmaps);
+        self.unmap_count += 1;
+        self.flush_if_full();
+    }
+
     /// A sample of a thread already written, with a copy of its stack, to be walked later. `beside`: it is no sample of
     /// its own, but the copy of one that was walked.
     pub fn copy(&mut self, sample: Sample, beside: bool, bytes: &[u8]) {
@@ -244,7 +256,8 @@ impl<W: Write> Writer<W> {
     }
 
     fn flush_if_full(&mut self) {
-        if self.samples.len() + self.nodes.len() + self.copies.len() + self.frees.len() + self.pending.len() > BATCH {
+        let events = self.frees.len() + self.unmaps.len();
+        if self.samples.len() + self.nodes.len() + self.copies.len() + events + self.pending.len() > BATCH {
             self.flush();
         }
     }
@@ -376,6 +389,7 @@ impl<W: Write> Writer<W> {
             (Kind::Allocations, &mut self.allocation_count, &mut self.allocations),
             (Kind::LockWaits, &mut self.lock_wait_count, &mut self.lock_waits),
             (Kind::Frees, &mut self.free_count, &mut self.frees),
+            (Kind::Unmaps, &mut self.unmap_count, &mut self.unmaps),
             (Kind::Copies, &mut self.copy_count, &mut self.copies),
         ] {
             if *count > 0 {

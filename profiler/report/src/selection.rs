@@ -158,11 +158,18 @@ pub fn select(recording: &Recording, profile: Profile, conditions: &[Condition])
     Ok(Profile { selected, ..keep(profile, &kept, is_wanted) })
 }
 
-/// The allocations of a recording that are held at a time.
-pub fn held(recording: &Recording, profile: Profile, held: Held) -> Profile {
+/// The allocations of a recording that are held at a time, or what is left of them then.
+pub fn held(recording: &Recording, mut profile: Profile, held: Held) -> Profile {
+    if held == Held::Total {
+        return Profile { held: Some(held), ..profile };
+    }
     let chosen = recording.held(held);
+    let of = |entry: &Entry| chosen.get(entry.sample as usize).copied().unwrap_or_default();
+    for entry in &mut profile.entries {
+        entry.weight = of(entry).weight();
+    }
     let all = vec![true; profile.stacks.len()];
-    Profile { held: Some(held), ..keep(profile, &all, |entry| chosen.get(entry.sample as usize) == Some(&true)) }
+    Profile { held: Some(held), ..keep(profile, &all, |entry| of(entry).count > 0.0) }
 }
 
 /// The stacks that are `kept`, with the samples that are wanted.

@@ -71,6 +71,8 @@ uunwind_core::numbered! {
         Allocation = 4;
         /// The thread has waited for a lock.
         Lock = 5;
+        /// The thread has mapped anonymous memory.
+        Mapping = 6;
     }
 }
 
@@ -155,7 +157,7 @@ pub struct PlaceRecord {
     pub sp: u64,
 }
 
-/// What was allocated.
+/// What was allocated or mapped.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct AllocationRecord {

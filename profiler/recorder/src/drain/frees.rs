@@ -1,9 +1,10 @@
-//! What processes free of the allocations that were sampled.
+//! What processes free of the allocations that were sampled, and unmap of the mappings.
 
 use super::{Drain, Pass};
 use crate::block_owners::Use;
 use crate::machine;
-use uunwind_recording::Free;
+use uunwind_recording::{Free, Unmap};
+use uunwind_ring::frees::Entry;
 
 impl Drain {
     /// Reads the logs of all processes.
@@ -21,10 +22,13 @@ impl Drain {
     /// Reads the log of a process. `is_over`: nothing is written to it any more.
     fn frees_of(&mut self, block: usize, is_over: bool, pass: &mut Pass) {
         let Some(Some(Use::Process(process))) = self.uses.get_mut(block) else { return };
-        let (index, writer) = (process.index, &mut self.writer);
-        let fullness = process
-            .frees
-            .drain(&self.session, block, is_over, |id, time| writer.free(Free { process: index, id, time }));
+        let (process_index, mappings, writer) = (process.index, &mut process.mappings, &mut self.writer);
+        let fullness = process.frees.drain(&self.session, block, is_over, |entry, time| match entry {
+            Entry::Free { id } => writer.free(Free { process: process_index, id, time }),
+            entry => mappings.take(entry, |id, bytes| {
+                writer.unmap(Unmap { process: process_index, id, time, bytes });
+            }),
+        });
         pass.fullest = pass.fullest.max(fullness);
         pass.has_found |= fullness > 0;
     }

@@ -73,8 +73,8 @@ pub fn render(recording: &Recording, profile: &Profile, native: NativeFrames) ->
         let node = tree.of_stack.get(entry.stack as usize).copied().unwrap_or(0);
         let weights = samples.entry((since(entry.time), thread, node)).or_default();
         for (weight, held) in weights.iter_mut().zip(&held) {
-            let is_held = !recording.is_alloc() || held.get(entry.sample as usize) == Some(&true);
-            *weight += if is_held { entry.weight } else { 0 };
+            let of_sample = || held.get(entry.sample as usize).map_or(0, |amount| amount.weight());
+            *weight += if recording.is_alloc() { of_sample() } else { entry.weight };
         }
     }
     let mut samples: Vec<((u32, u32, u32), [u64; HELD.len()])> = samples.into_iter().collect();

@@ -29,8 +29,10 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     let allocations = recording.allocations.iter().filter_map(|a| {
         let sample = places.get(&u32::try_from(a.sample).ok()?)?;
         let is_seen = a.id != 0;
+        let parts = a.parts.iter().map(|part| json!({"time": since(part.time), "left": part.left}));
         Some(json!({
             "sample": sample, "size": a.size, "freed": a.freed.map(since), "ended": a.ended.map(since), "tracked": is_seen,
+            "mapping": recording.is_mapping(a), "parts": parts.collect::<Vec<_>>(),
         }))
     });
     let lock_waits = recording.lock_waits.iter().filter_map(|wait| {

@@ -56,17 +56,14 @@ fn memory(recording: &Recording, profile: &Profile) -> Vec<[u64; 4]> {
     if !recording.is_alloc() {
         return Vec::new();
     }
-    let (at_end, mut sums) = (recording.held(Held::End), vec![[0.0; 4]; profile.stacks.len()]);
-    let of_sample: HashMap<usize, Amount> =
-        recording.allocations.iter().map(|allocation| (allocation.sample, recording.amount(allocation))).collect();
+    let (total, at_end) = (recording.held(Held::Total), recording.held(Held::End));
+    let mut sums = vec![[0.0; 4]; profile.stacks.len()];
     for entry in &profile.entries {
-        let sample = entry.sample as usize;
-        let (Some(sum), Some(amount)) = (sums.get_mut(entry.stack as usize), of_sample.get(&sample)) else { continue };
-        let [objects, space, held_objects, held_space] = sum;
-        (*objects, *space) = (*objects + amount.count, *space + amount.bytes);
-        if at_end.get(sample) == Some(&true) {
-            (*held_objects, *held_space) = (*held_objects + amount.count, *held_space + amount.bytes);
-        }
+        let of = |held: &[Amount]| held.get(entry.sample as usize).copied().unwrap_or_default();
+        let Some(sums) = sums.get_mut(entry.stack as usize) else { continue };
+        let (total, at_end) = (of(&total), of(&at_end));
+        let values = [total.count, total.bytes, at_end.count, at_end.bytes];
+        sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
     }
     sums.into_iter().map(|sums| sums.map(|sum| sum.round() as u64)).collect()
 }

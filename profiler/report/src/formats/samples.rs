@@ -87,6 +87,7 @@ fn header(recording: &Recording, index: usize, sample: &Sample, out: &mut String
         3 => "waiting",
         4 => "allocation",
         5 => "lock",
+        6 => "mapping",
         _ => "unknown",
     };
     let mut set: Vec<&str> = FLAGS.iter().filter(|(bit, _)| sample.flags & bit != 0).map(|(_, text)| *text).collect();

@@ -120,8 +120,9 @@ impl Stream {
             stack.push(self.frame(&mut unit, process, node, sample.time));
             at = node.parent;
         }
-        let kind =
-            ["timer", "explicit", "fatal", "waiting", "allocation", "lock"].get(usize::from(sample.kind)).copied();
+        let kind = ["timer", "explicit", "fatal", "waiting", "allocation", "lock", "mapping"]
+            .get(usize::from(sample.kind))
+            .copied();
         unit.line(&json!({
             "type": "sample", "thread": sample.thread, "time": sample.time, "weight": sample.weight, "kind": kind,
             "stop": sample.reason().map(|reason| reason.text()), "complete": is_complete(sample),

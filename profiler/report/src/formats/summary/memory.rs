@@ -9,11 +9,14 @@ use uunwind_recording::{Amount, Held, Memory, Recording, Unit};
 
 /// How much was allocated, and held.
 pub fn head(recording: &Recording, profile: &Profile, out: &mut String) {
-    let Memory { total, peak, peak_time, end, .. } = recording.memory();
+    let Memory { total, mapped, peak, peak_time, end, .. } = recording.memory();
     let after = peak_time.saturating_sub(recording.settings.start_monotonic) as f64 / 1e9;
     let _ = writeln!(out, "  peak       {} held after {after:.2} s", text(peak));
     let _ = writeln!(out, "  end        {} not freed by then", text(end));
     let _ = writeln!(out, "  total      {} allocated", text(total));
+    if recording.has_mappings() {
+        let _ = writeln!(out, "  mapped     {} of that total, by mmap", text(mapped));
+    }
     let shown = match profile.held {
         Some(Held::Peak) => "what was held at the peak (--memory end, total: the other two)",
         Some(Held::End) => "what was not freed before the end (--memory peak, total: the other two)",
@@ -33,6 +36,9 @@ fn text(amount: Amount) -> String {
 pub fn rate(recording: &Recording, out: &mut String) {
     let rate = recording.settings.rate;
     let _ = match rate {
+        0 | 1 if recording.has_mappings() => {
+            writeln!(out, "  rate       every allocation of malloc and its relatives, and every anonymous mapping")
+        }
         0 | 1 => writeln!(out, "  rate       every allocation of malloc and its relatives"),
         _ => writeln!(
             out,
@@ -48,10 +54,13 @@ pub fn rate(recording: &Recording, out: &mut String) {
     }
     let interpreters = interpreters(recording);
     if !interpreters.is_empty() {
+        let which = match recording.has_mappings() {
+            true => "are in these as whole arenas, each where a new one was needed",
+            false => "are in none of these",
+        };
         let _ = writeln!(
             out,
-            "  arenas     objects that an interpreter ({}) keeps in arenas, which it maps itself, are in none of these \
-             (docs/limits.md)",
+            "  arenas     objects that an interpreter ({}) keeps in arenas, which it maps itself, {which} (docs/limits.md)",
             interpreters.into_iter().collect::<Vec<_>>().join(", ")
         );
     }
