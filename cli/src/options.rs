@@ -130,7 +130,8 @@ pub fn held(value: &OsString) -> Result<Held, Failure> {
         Some("peak") => Ok(Held::Peak),
         Some("end") => Ok(Held::End),
         Some("total") => Ok(Held::Total),
-        _ => Err(Failure::new(format!("--memory {}: it takes peak, end or total", value.to_string_lossy()))),
+        Some("temporary") => Ok(Held::Temporary),
+        _ => Err(Failure::new(format!("--memory {}: it takes peak, end, total or temporary", value.to_string_lossy()))),
     }
 }
 

@@ -54,10 +54,10 @@ pub struct Options {
     /// Distinguish frames by line where they are merged by function otherwise
     #[arg(long)]
     lines: bool,
-    /// Of a recording of allocations: peak, what was held when that was most; end, what was not freed; total, all
-    /// [default: peak]
+    /// Of a recording of allocations: peak, what was held when that was most; end, what was not freed; total, all;
+    /// temporary, what its thread freed before it allocated anything else [default: peak]
     #[arg(long, value_name = "WHICH",
-          value_parser = options::Offers(&["peak", "end", "total"]), hide_possible_values = true)]
+          value_parser = options::Offers(&["peak", "end", "total", "temporary"]), hide_possible_values = true)]
     memory: Option<OsString>,
     /// Charge native code to the function of a language that called it, and leave its frames out
     #[arg(long)]

@@ -41,6 +41,7 @@ struct Allocation {
     size: u64,
     time: u64,
     freed: Option<u64>,
+    is_temporary: bool,
 }
 
 #[track_caller]
@@ -51,7 +52,8 @@ fn allocations(recording: &Recording, options: &[&str]) -> Vec<Allocation> {
         assert_eq!(one["tracked"], true);
         let sample = &samples[one["sample"].as_u64().expect("an index") as usize];
         let time = sample["time"].as_u64().expect("a time");
-        Allocation { size: one["size"].as_u64().expect("a size"), time, freed: one["freed"].as_u64() }
+        let (size, freed) = (one["size"].as_u64().expect("a size"), one["freed"].as_u64());
+        Allocation { size, time, freed, is_temporary: one["temporary"] == true }
     };
     json["allocations"].as_array().expect("allocations").iter().map(one).collect()
 }
@@ -149,7 +151,7 @@ fn samples_stand_for_all() {
     assert!(difference <= bound(truth, INTERVAL) + 0.05 * truth as f64, "{sampled} of {truth}");
 }
 
-/// Go's tool reads the four values, and their sums are the program's.
+/// Go's tool reads the six values, and the sums of the first four are the program's.
 #[test]
 fn go_reads_the_heap_profile() {
     let recording = recorded("alloc-pprof", &["--all"], &["8", "2000"]);
@@ -164,9 +166,10 @@ fn go_reads_the_heap_profile() {
     let mut pprof = Command::new("go");
     pprof.args(["tool", "pprof", "-raw"]).arg(&file).env("HOME", &scratch);
     let raw = run(&mut pprof, &scratch, uu::LIMIT).expect_code(0).stdout;
-    let begin = "alloc_objects/count alloc_space/bytes inuse_objects/count inuse_space/bytes[dflt]\n";
+    let begin = "alloc_objects/count alloc_space/bytes inuse_objects/count inuse_space/bytes[dflt] \
+                 temporary_objects/count temporary_space/bytes\n";
     let (_, samples) = raw.split_once(begin).unwrap_or_else(|| panic!("{raw}"));
-    let mut sums = [0u64; 4];
+    let mut sums = [0u64; 6];
     for line in samples.lines().take_while(|line| *line != "Locations") {
         let Some((values, _)) = line.split_once(": ") else { continue };
         let values: Vec<u64> = values.split_whitespace().filter_map(|value| value.parse().ok()).collect();
@@ -174,7 +177,10 @@ fn go_reads_the_heap_profile() {
             sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
         }
     }
-    assert_eq!(sums[..], [said(&recording, "total"), said(&recording, "live")].concat());
+    let all = allocations(&recording, &COUNTED);
+    let temporary = sum(all.iter().filter(|one| one.is_temporary));
+    assert!(temporary[0] > 0, "{all:?}");
+    assert_eq!(sums[..], [said(&recording, "total"), said(&recording, "live"), temporary].concat());
 }
 
 /// The summary names the line of Python that holds the memory, and the other one as what allocates most. Builds without

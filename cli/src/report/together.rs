@@ -37,7 +37,7 @@ pub(super) fn check(options: &Options, flags: u32, format: Format, conditions: &
         (
             options.memory.is_some() && WITH_ALL_MEMORY.contains(&format),
             "--memory",
-            "has the peak, the end and the total",
+            "has the peak, the end, the total and what was temporary",
         ),
         (options.lines && !MERGED.contains(&format), "--lines", "has lines in any case, or no place for them"),
         (options.verbose && format != Format::Summary, "-v (--verbose)", "is not the summary"),

@@ -30,7 +30,8 @@ const MOST: u64 = 1 << 20;
 fn counted(block: *mut c_void, size: usize) -> *mut c_void {
     if events::is_on() && !block.is_null() {
         match events::countdown() {
-            Some(countdown) if countdown.passes(size as u64) => {}
+            // One of no bytes counts, too.
+            Some(countdown) if countdown.passes(size.max(1) as u64) => {}
             countdown => due(countdown, block as u64, size),
         }
     }
@@ -55,6 +56,7 @@ fn due(countdown: Option<&'static Countdown>, address: u64, size: usize) {
         return;
     }
     let id = events::next_id();
+    countdown.remember(id);
     let inserted = LIVE.insert(address, id);
     if let Some(old) = inserted.before {
         events::freed(old);

@@ -58,6 +58,9 @@ fn comes(span: Option<Span>, moved_by: u64) {
     let mut id = 0;
     let is_sampled = events::count(span.bytes, || {
         id = events::next_id();
+        if let Some(countdown) = events::countdown() {
+            countdown.remember(id);
+        }
         Subject::Mapping(Allocation { id, size: span.bytes })
     });
     events::comes(if is_sampled { id } else { 0 }, span, moved_by);

@@ -46,6 +46,10 @@ pub struct Countdown {
     random: AtomicU64,
     /// Number of calls of the allocator that the thread is inside, where mappings are counted.
     inside: AtomicU32,
+    /// Number of the thread's last sampled allocation, 0: there is none; and `left` after it. Each allocation changes
+    /// that, so it says at no cost whether there was another one since.
+    last: AtomicU64,
+    after: AtomicI64,
 }
 
 impl Countdown {
@@ -54,6 +58,23 @@ impl Countdown {
         self.left.store(0, Ordering::Relaxed);
         self.random.store(0, Ordering::Relaxed);
         self.inside.store(0, Ordering::Relaxed);
+        self.last.store(0, Ordering::Relaxed);
+    }
+
+    /// Remembers the number of the allocation that is sampled.
+    pub fn remember(&self, id: u64) {
+        self.after.store(self.left.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.last.store(id, Ordering::Relaxed);
+    }
+
+    /// Number of the thread's last allocation, if that was sampled; otherwise 0.
+    fn last(&self) -> u64 {
+        let is_last = self.left.load(Ordering::Relaxed) == self.after.load(Ordering::Relaxed);
+        if is_last {
+            self.last.load(Ordering::Relaxed)
+        } else {
+            0
+        }
     }
 
     /// Calls the allocator: what this maps is not the program's.
@@ -65,7 +86,7 @@ impl Countdown {
         result
     }
 
-    /// Counts an event of this size. False: the sample is due.
+    /// Counts an event of this size, which is not 0. False: the sample is due.
     #[inline(always)]
     pub fn passes(&self, size: u64) -> bool {
         let left = self.left.load(Ordering::Relaxed).wrapping_sub(size as i64);
@@ -368,14 +389,19 @@ pub fn untracked() {
 
 /// Reports that the allocation with this number is freed. Async-signal-safe.
 pub fn freed(id: u64) {
-    log(Entry::Free { id });
+    log(Entry::Free { id, is_temporary: id == last() });
 }
 
 /// Reports what this call is about to unmap; returns the call's number.
 pub fn leaves(span: Span) -> u64 {
     let call = next_id();
-    log(Entry::Leaves { call, span });
+    log(Entry::Leaves { call, span, last: last() });
     call
+}
+
+/// Number of the calling thread's last allocation, if that was sampled; otherwise 0.
+fn last() -> u64 {
+    countdown().map_or(0, Countdown::last)
 }
 
 /// Reports that the call with this number has failed.

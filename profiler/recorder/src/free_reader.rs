@@ -93,7 +93,7 @@ mod tests {
                         let span = Span { start: id * 4096, bytes: id };
                         let entry = match id % 3 {
                             0 => Entry::Comes { id, span, moved_by: id + 1 },
-                            _ => Entry::Free { id },
+                            _ => Entry::Free { id, is_temporary: false },
                         };
                         assert!(log.put(entry, id * 3, wait));
                     }
@@ -103,7 +103,7 @@ mod tests {
             while count < THREADS * EACH {
                 let mut read = |entry: Entry, time: u64| {
                     let id = match entry {
-                        Entry::Free { id } => id,
+                        Entry::Free { id, .. } => id,
                         Entry::Comes { id, span, moved_by } => {
                             let wanted = (Span { start: id * 4096, bytes: id }, id + 1);
                             assert_eq!((span, moved_by, id % 3), (wanted.0, wanted.1, 0));
@@ -133,7 +133,7 @@ mod tests {
         reader.drain(&session, 2, false, |entry, _| read.push(entry));
         assert_eq!((read.len(), reader.lost), (0, 0));
         reader.drain(&session, 2, true, |entry, _| read.push(entry));
-        assert_eq!((&read[..], reader.lost), (&[Entry::Free { id: 7 }][..], 1));
+        assert_eq!((&read[..], reader.lost), (&[Entry::Free { id: 7, is_temporary: false }][..], 1));
         // One that is longer than what was taken, and one of no kind.
         word(head).store(4, Ordering::Release);
         for (place, first) in [(2, 9 << 56), (3, 3 << 56 | 1)] {

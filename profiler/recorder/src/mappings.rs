@@ -20,6 +20,8 @@ struct Piece {
     end: u64,
     /// Number of its sampled allocation; 0: it was not sampled.
     id: u64,
+    /// Nothing of it has gone.
+    is_whole: bool,
 }
 
 fn bytes_of((start, piece): &(u64, Piece)) -> i64 {
@@ -40,13 +42,16 @@ pub struct Mappings {
 }
 
 impl Mappings {
-    /// Takes an entry of the log over. `change` gets what changes for sampled allocations: number and bytes.
-    pub fn take(&mut self, entry: Entry, mut change: impl FnMut(u64, i64)) {
+    /// Takes an entry of the log over. `change` gets what changes for sampled allocations: number and bytes, and whether
+    /// it goes as a whole, as the last thing that its thread has allocated.
+    pub fn take(&mut self, entry: Entry, mut change: impl FnMut(u64, i64, bool)) {
         match entry {
             Entry::Free { .. } => {}
-            Entry::Leaves { call, span } => {
+            Entry::Leaves { call, span, last } => {
                 let gone = self.cut(span);
-                gone.iter().filter(|(_, piece)| piece.id != 0).for_each(|at| change(at.1.id, -bytes_of(at)));
+                for at in gone.iter().filter(|(_, piece)| piece.id != 0) {
+                    change(at.1.id, -bytes_of(at), at.1.id == last && at.1.is_whole);
+                }
                 if !gone.is_empty() {
                     self.remember(call, gone);
                 }
@@ -54,7 +59,7 @@ impl Mappings {
             Entry::Stays { call } => {
                 for at in self.gone.remove(&call).unwrap_or_default() {
                     if at.1.id != 0 {
-                        change(at.1.id, bytes_of(&at));
+                        change(at.1.id, bytes_of(&at), false);
                     }
                     self.pieces.insert(at.0, at.1);
                 }
@@ -62,15 +67,15 @@ impl Mappings {
             Entry::Comes { id, span, moved_by } => {
                 if moved_by != 0 && self.gone.remove(&moved_by).is_none() {
                     if id != 0 {
-                        change(id, Unmap::NEVER);
+                        change(id, Unmap::NEVER, false);
                     }
                     return;
                 }
                 // What lay there was unmapped in a way that was not seen.
-                self.cut(span).iter().filter(|at| at.1.id != 0).for_each(|at| change(at.1.id, -bytes_of(at)));
+                self.cut(span).iter().filter(|at| at.1.id != 0).for_each(|at| change(at.1.id, -bytes_of(at), false));
                 let Some(end) = span.start.checked_add(span.bytes).filter(|end| *end > span.start) else { return };
                 if self.pieces.len() < PIECES {
-                    self.pieces.insert(span.start, Piece { end, id });
+                    self.pieces.insert(span.start, Piece { end, id, is_whole: true });
                 } else if id != 0 {
                     self.lost += 1;
                 }
@@ -91,6 +96,8 @@ impl Mappings {
         let mut gone = Vec::with_capacity(met.len());
         for at in met {
             let Some(piece) = self.pieces.remove(&at) else { continue };
+            let is_whole = piece.is_whole && at >= start && piece.end <= end;
+            let piece = Piece { is_whole, ..piece };
             if at < start {
                 self.pieces.insert(at, Piece { end: start, ..piece });
             }
@@ -129,14 +136,17 @@ mod tests {
     }
 
     fn leaves(call: u64, first: u64, pages: u64) -> Entry {
-        Entry::Leaves { call, span: span(first, pages) }
+        Entry::Leaves { call, span: span(first, pages), last: 0 }
     }
 
     /// What changes, in pages.
     fn changes(mappings: &mut Mappings, entries: &[Entry]) -> Vec<(u64, i64)> {
         let mut all = Vec::new();
         for entry in entries {
-            mappings.take(*entry, |id, bytes| all.push((id, if bytes == Unmap::NEVER { bytes } else { bytes / 4096 })));
+            mappings.take(*entry, |id, bytes, is_temporary| {
+                assert!(!is_temporary);
+                all.push((id, if bytes == Unmap::NEVER { bytes } else { bytes / 4096 }));
+            });
         }
         all
     }
@@ -149,8 +159,8 @@ mod tests {
         // What is left: 100 to 102, 105 to 108.
         assert_eq!(changes(&mut mappings, &[leaves(13, 0, 1000), leaves(14, 0, 1000)]), [(1, -2), (1, -3)]);
         // Over all addresses, and over none.
-        let widest = Entry::Leaves { call: 15, span: Span { start: 4096, bytes: u64::MAX } };
-        let none = Entry::Leaves { call: 16, span: Span { start: 4096, bytes: 0 } };
+        let widest = Entry::Leaves { call: 15, span: Span { start: 4096, bytes: u64::MAX }, last: 0 };
+        let none = Entry::Leaves { call: 16, span: Span { start: 4096, bytes: 0 }, last: 0 };
         assert_eq!(changes(&mut mappings, &[comes(3, 7, 1), none, widest]), [(3, -1)]);
     }
 
@@ -179,6 +189,21 @@ mod tests {
         let mut mappings = Mappings::default();
         assert_eq!(changes(&mut mappings, &[comes(1, 100, 10), comes(2, 105, 10)]), [(1, -5)]);
         assert_eq!(changes(&mut mappings, &[leaves(3, 100, 15)]), [(1, -5), (2, -10)]);
+    }
+
+    #[test]
+    fn what_goes_at_once_and_whole_is_temporary() {
+        let temporary = |entries: &[Entry]| {
+            let (mut mappings, mut all) = (Mappings::default(), Vec::new());
+            for entry in entries {
+                mappings.take(*entry, |id, _, is_temporary| all.extend(is_temporary.then_some(id)));
+            }
+            all
+        };
+        let leaves = |first, pages, last| Entry::Leaves { call: 9, span: span(first, pages), last };
+        assert_eq!(temporary(&[comes(1, 100, 10), comes(2, 110, 10), leaves(90, 50, 2)]), [2]);
+        assert_eq!(temporary(&[comes(1, 100, 10), leaves(100, 4, 1), leaves(104, 6, 1)]), []);
+        assert_eq!(temporary(&[comes(1, 100, 10), leaves(100, 10, 0)]), []);
     }
 
     /// Against an array with the owner of each page.

@@ -18,6 +18,8 @@ pub struct Allocation {
     pub freed: Option<u64>,
     /// Of a mapping, the parts of it that were unmapped one by one, in the order of time; the last one at `freed`.
     pub parts: Box<[Part]>,
+    /// The thread that made it freed it, and had made no other one since.
+    pub is_temporary: bool,
     /// When its process ended, in ns of CLOCK_MONOTONIC, if that was before the end of the recording.
     pub ended: Option<u64>,
 }
@@ -123,6 +125,8 @@ pub enum Held {
     End,
     /// All that were made, whether freed or not.
     Total,
+    /// Those that their thread freed before it made another one.
+    Temporary,
 }
 
 /// What allocations of a size stand for.
@@ -177,6 +181,8 @@ pub struct Memory {
     pub total: Amount,
     /// Of the total, what are mappings.
     pub mapped: Amount,
+    /// Of the total, what its thread freed before it made another allocation.
+    pub temporary: Amount,
     /// What was held when it was most.
     pub peak: Amount,
     /// When that was, in ns of CLOCK_MONOTONIC.
@@ -235,6 +241,9 @@ impl Recording {
             if self.is_mapping(allocation) {
                 memory.mapped.add(amount);
             }
+            if allocation.is_temporary {
+                memory.temporary.add(amount);
+            }
             if allocation.id == 0 {
                 memory.untracked += 1;
                 continue;
@@ -273,6 +282,7 @@ impl Recording {
             };
             let left = match held {
                 Held::Total => Some(allocation.size),
+                Held::Temporary => Some(allocation.size).filter(|_| allocation.is_temporary),
                 _ if allocation.id == 0 => None,
                 Held::End => allocation.left_at_end(),
                 Held::Peak if sample.time > peak => None,
@@ -291,7 +301,15 @@ impl Recording {
             let is_one = |sample: &Sample| sample.kind == Sample::ALLOCATION || sample.kind == Sample::MAPPING;
             let next = self.samples.get(from..).and_then(|rest| rest.iter().position(is_one));
             let sample = from + next.ok_or_else(|| r.malformed("sample of an allocation"))?;
-            self.allocations.push(Allocation { sample, id, size, freed: None, parts: Box::default(), ended: None });
+            self.allocations.push(Allocation {
+                sample,
+                id,
+                size,
+                freed: None,
+                parts: Box::default(),
+                is_temporary: false,
+                ended: None,
+            });
         }
         Ok(())
     }
@@ -309,6 +327,19 @@ impl Recording {
             let Some(thread) = thread else { continue };
             allocation.freed = frees.get(&(thread.process, allocation.id)).copied();
             allocation.ended = frees.get(&(thread.process, Free::ALL)).copied();
+        }
+    }
+
+    /// Says of each allocation whether it is temporary.
+    pub(super) fn join_temporaries(&mut self) {
+        if self.temporaries.is_empty() {
+            return;
+        }
+        let temporaries: HashSet<(u32, u64)> = std::mem::take(&mut self.temporaries).into_iter().collect();
+        for allocation in &mut self.allocations {
+            let sample = self.samples.get(allocation.sample);
+            let Some(thread) = sample.and_then(|sample| self.threads.get(sample.thread as usize)) else { continue };
+            allocation.is_temporary = temporaries.contains(&(thread.process, allocation.id));
         }
     }
 
@@ -337,6 +368,8 @@ impl Recording {
                 Part { time: unmap.time, left }
             });
             let parts: Vec<Part> = parts.collect();
+            // It could not be unmapped after all.
+            allocation.is_temporary &= parts.len() == 1;
             allocation.freed = parts.last().filter(|part| part.left == 0).map(|part| part.time);
             if allocation.freed.is_none() || parts.len() > 1 {
                 allocation.parts = parts.into();
@@ -422,6 +455,32 @@ mod tests {
         assert_eq!(held(Held::Total), [100, 200, 50, 7]);
         let weights: Vec<u64> = recording.weights().collect();
         assert_eq!(recording.allocations.iter().map(|a| weights[a.sample]).collect::<Vec<_>>(), [100, 200, 50, 7]);
+    }
+
+    #[test]
+    fn what_is_temporary_is_a_part_of_the_total() {
+        let mut file = Vec::new();
+        let settings = Settings { rate: 1, flags: Settings::ALLOC, ..Settings::default() };
+        let mut writer = Writer::begin(&mut file, &settings);
+        writer.process(&Process { pid: 7, ..Process::default() });
+        writer.process(&Process { pid: 8, ..Process::default() });
+        writer.thread(&Thread { process: 1, tid: 8, ..Thread::default() });
+        let sample = Sample { thread: 0, stack: 0, time: 1, weight: 1, stop: 1, kind: Sample::ALLOCATION, flags: 0 };
+        // The number of another process's is none of it; one comes before its allocation.
+        for (process, id) in [(0, 1), (1, 2)] {
+            writer.free(Free { process, id, time: 9 });
+            writer.temporary(process, id);
+        }
+        for (id, size) in [(1, 100), (2, 50)] {
+            writer.allocation(Sample { time: id, ..sample }, id, size);
+        }
+        writer.flush();
+        drop(writer);
+        let recording = Recording::parse(&file, "x".as_ref()).expect("a recording");
+        let memory = recording.memory();
+        assert_eq!((memory.total.weight(), memory.temporary.weight(), memory.temporary.count), (150, 50, 1.0));
+        let weights: Vec<u64> = recording.held(Held::Temporary).into_iter().map(Amount::weight).collect();
+        assert_eq!(weights, [0, 50]);
     }
 
     #[test]

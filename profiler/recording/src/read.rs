@@ -76,6 +76,8 @@ pub struct Recording {
     pub frees: Vec<Free>,
     /// The same of mappings.
     pub unmaps: Vec<Unmap>,
+    /// The same of temporary ones: process and number.
+    pub temporaries: Vec<(u32, u64)>,
     /// Samples lost, by thread.
     pub lost: Vec<Lost>,
     /// Counters by process index.
@@ -238,6 +240,7 @@ impl Recording {
                 .push(format!("{unknown} sections of a kind that this version does not know were skipped"));
         }
         recording.join_frees();
+        recording.join_temporaries();
         recording.judge(damage, at as usize, len as usize, path)?;
         recording.join_unmaps();
         Ok(recording)
@@ -399,6 +402,12 @@ impl Recording {
                     let unmap = Unmap::decode(r)?;
                     self.check(unmap.process as usize, self.processes.len(), r, "process index")?;
                     self.unmaps.push(unmap);
+                }
+            }
+            Kind::Temporaries => {
+                for _ in 0..r.count(4 + 8, "number of temporary allocations")? {
+                    let process = self.process_index(r)?;
+                    self.temporaries.push((process, r.u64("number of an allocation")?));
                 }
             }
             Kind::Counters => {

@@ -72,6 +72,8 @@ uunwind_core::numbered! {
         CompleteMaps = 27;
         /// Any number of `Unmap`s.
         Unmaps = 28;
+        /// Any number of allocations that their thread has freed before it made another one: process, number.
+        Temporaries = 29;
     }
 }
 

@@ -59,6 +59,8 @@ pub struct Writer<W: Write> {
     free_count: u32,
     unmaps: Vec<u8>,
     unmap_count: u32,
+    temporaries: Vec<u8>,
+    temporary_count: u32,
     written: u64,
     failed: Option<io::Error>,
     tap: Option<Box<dyn Tap>>,
@@ -101,6 +103,8 @@ impl<W: Write> Writer<W> {
             free_count: 0,
             unmaps: Vec::new(),
             unmap_count: 0,
+            temporaries: Vec::new(),
+            temporary_count: 0,
             written: 0,
             failed: None,
             tap: None,
@@ -247,6 +251,14 @@ impl<W: Write> Writer<W> {
         self.flush_if_full();
     }
 
+    /// The thread that has made the allocation with this number of a process frees it, and has made no other one since.
+    pub fn temporary(&mut self, process: u32, id: u64) {
+        self.temporaries.put_u32(process);
+        self.temporaries.put_u64(id);
+        self.temporary_count += 1;
+        self.flush_if_full();
+    }
+
     /// A sample of a thread already written, with a copy of its stack, to be walked later. `beside`: it is no sample of
     /// its own, but the copy of one that was walked.
     pub fn copy(&mut self, sample: Sample, beside: bool, bytes: &[u8]) {
@@ -256,7 +268,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn flush_if_full(&mut self) {
-        let events = self.frees.len() + self.unmaps.len();
+        let events = self.frees.len() + self.unmaps.len() + self.temporaries.len();
         if self.samples.len() + self.nodes.len() + self.copies.len() + events + self.pending.len() > BATCH {
             self.flush();
         }
@@ -390,6 +402,7 @@ impl<W: Write> Writer<W> {
             (Kind::LockWaits, &mut self.lock_wait_count, &mut self.lock_waits),
             (Kind::Frees, &mut self.free_count, &mut self.frees),
             (Kind::Unmaps, &mut self.unmap_count, &mut self.unmaps),
+            (Kind::Temporaries, &mut self.temporary_count, &mut self.temporaries),
             (Kind::Copies, &mut self.copy_count, &mut self.copies),
         ] {
             if *count > 0 {

@@ -41,6 +41,8 @@ pub enum Entry {
     Free {
         /// Number of the allocation.
         id: u64,
+        /// By the thread that has made it, which has made no other one since.
+        is_temporary: bool,
     },
     /// These addresses are about to be unmapped, or moved.
     Leaves {
@@ -48,6 +50,8 @@ pub enum Entry {
         call: u64,
         /// What it unmaps.
         span: Span,
+        /// Number of the calling thread's last allocation, if that was sampled; otherwise 0.
+        last: u64,
     },
     /// The call with this number has failed: what it would have unmapped stays.
     Stays {
@@ -76,39 +80,41 @@ impl Entry {
     const LEAVES: u64 = 1;
     const STAYS: u64 = 2;
     const COMES: u64 = 3;
+    const TEMPORARY: u64 = 4;
 
     /// Number of places of the entry whose first word is this; `None`: there is no such kind.
     pub fn places(first: u64) -> Option<usize> {
         match first >> NUMBER_BITS {
-            Entry::FREE | Entry::STAYS => Some(1),
-            Entry::LEAVES => Some(2),
-            Entry::COMES => Some(3),
+            Entry::FREE | Entry::STAYS | Entry::TEMPORARY => Some(1),
+            Entry::LEAVES | Entry::COMES => Some(3),
             _ => None,
         }
     }
 
     /// The entry of these words, without its time: of its first place the first word, of the others both. `None`: there
     /// is no such kind.
-    pub fn of(first: u64, [start, bytes, moved_by, _]: [u64; 4]) -> Option<Entry> {
+    pub fn of(first: u64, [start, bytes, other, _]: [u64; 4]) -> Option<Entry> {
         let (number, span) = (first & ((1 << NUMBER_BITS) - 1), Span { start, bytes });
         match first >> NUMBER_BITS {
-            Entry::FREE => Some(Entry::Free { id: number }),
-            Entry::LEAVES => Some(Entry::Leaves { call: number, span }),
+            Entry::FREE => Some(Entry::Free { id: number, is_temporary: false }),
+            Entry::TEMPORARY => Some(Entry::Free { id: number, is_temporary: true }),
+            Entry::LEAVES => Some(Entry::Leaves { call: number, span, last: other }),
             Entry::STAYS => Some(Entry::Stays { call: number }),
-            Entry::COMES => Some(Entry::Comes { id: number, span, moved_by }),
+            Entry::COMES => Some(Entry::Comes { id: number, span, moved_by: other }),
             _ => None,
         }
     }
 
     /// The reverse of [`Entry::of`].
     fn words(self) -> (u64, [u64; 4]) {
-        let (kind, number, Span { start, bytes }, moved_by) = match self {
-            Entry::Free { id } => (Entry::FREE, id, Span::default(), 0),
-            Entry::Leaves { call, span } => (Entry::LEAVES, call, span, 0),
+        let (kind, number, Span { start, bytes }, other) = match self {
+            Entry::Free { id, is_temporary: false } => (Entry::FREE, id, Span::default(), 0),
+            Entry::Free { id, is_temporary: true } => (Entry::TEMPORARY, id, Span::default(), 0),
+            Entry::Leaves { call, span, last } => (Entry::LEAVES, call, span, last),
             Entry::Stays { call } => (Entry::STAYS, call, Span::default(), 0),
             Entry::Comes { id, span, moved_by } => (Entry::COMES, id, span, moved_by),
         };
-        (kind << NUMBER_BITS | number, [start, bytes, moved_by, 0])
+        (kind << NUMBER_BITS | number, [start, bytes, other, 0])
     }
 }
 
@@ -179,21 +185,21 @@ mod tests {
         // SAFETY: as above.
         let log = unsafe { FreeLog::new(block) };
         for id in 1..=FREES as u64 {
-            assert!(log.put(Entry::Free { id }, id * 2, || unreachable!("there is room")));
+            assert!(log.put(Entry::Free { id, is_temporary: false }, id * 2, || unreachable!("there is room")));
         }
         let mut waits = 0;
         let no_more = || {
             waits += 1;
             waits < 3
         };
-        assert!(!log.put(Entry::Free { id: 9 }, 9, no_more));
+        assert!(!log.put(Entry::Free { id: 9, is_temporary: false }, 9, no_more));
         assert_eq!(waits, 3);
         // The recorder has read the first one.
         block.frees_tail.store(1, Ordering::Release);
-        assert!(log.put(Entry::Free { id: 77 }, 5, || unreachable!("there is room")));
+        assert!(log.put(Entry::Free { id: 77, is_temporary: false }, 5, || unreachable!("there is room")));
         // One place is not enough for two.
         block.frees_tail.store(2, Ordering::Release);
-        assert!(!log.put(Entry::Leaves { call: 9, span: Span::default() }, 9, || false));
+        assert!(!log.put(Entry::Leaves { call: 9, span: Span::default(), last: 0 }, 9, || false));
         let word = |offset: usize| memory[offset / 8];
         assert_eq!((word(offset(0)), word(offset(0) + 8)), (77, 5));
         assert_eq!((word(offset(1)), word(offset(FREES as u64 - 1) + 8)), (2, FREES as u64 * 2));
@@ -204,8 +210,9 @@ mod tests {
     fn an_entry_is_read_as_it_was_written() {
         let span = Span { start: 0x7f00_0000_1000, bytes: 5 << 40 };
         for entry in [
-            Entry::Free { id: 1 },
-            Entry::Leaves { call: (1 << NUMBER_BITS) - 1, span },
+            Entry::Free { id: 1, is_temporary: false },
+            Entry::Free { id: 1, is_temporary: true },
+            Entry::Leaves { call: (1 << NUMBER_BITS) - 1, span, last: 8 },
             Entry::Stays { call: 7 },
             Entry::Comes { id: 0, span, moved_by: 9 },
         ] {

@@ -24,9 +24,17 @@ impl Drain {
         let Some(Some(Use::Process(process))) = self.uses.get_mut(block) else { return };
         let (process_index, mappings, writer) = (process.index, &mut process.mappings, &mut self.writer);
         let fullness = process.frees.drain(&self.session, block, is_over, |entry, time| match entry {
-            Entry::Free { id } => writer.free(Free { process: process_index, id, time }),
-            entry => mappings.take(entry, |id, bytes| {
+            Entry::Free { id, is_temporary } => {
+                writer.free(Free { process: process_index, id, time });
+                if is_temporary {
+                    writer.temporary(process_index, id);
+                }
+            }
+            entry => mappings.take(entry, |id, bytes, is_temporary| {
                 writer.unmap(Unmap { process: process_index, id, time, bytes });
+                if is_temporary {
+                    writer.temporary(process_index, id);
+                }
             }),
         });
         pass.fullest = pass.fullest.max(fullness);

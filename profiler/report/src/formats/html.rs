@@ -15,8 +15,12 @@ use tree::{Interner, Tree};
 use uunwind_recording::{Held, Recording, Unit};
 
 /// What the page shows of allocations, by choice.
-const HELD: [(Held, &str); 3] =
-    [(Held::Peak, "Held at the peak"), (Held::End, "Held at the end"), (Held::Total, "Allocated in all")];
+const HELD: [(Held, &str); 4] = [
+    (Held::Peak, "Held at the peak"),
+    (Held::End, "Held at the end"),
+    (Held::Total, "Allocated in all"),
+    (Held::Temporary, "Freed before the thread's next allocation"),
+];
 const PAGE: &str = include_str!("html/page.html");
 const STYLE: &str = include_str!("html/page.css");
 const SCRIPT: [&str; 6] = [
@@ -222,8 +226,12 @@ fn summary(recording: &Recording, profile: &Profile) -> String {
         false => format!("{amount} of {} in {samples} samples", value.text),
         true => {
             let memory = recording.memory();
-            let [peak, end] = [memory.peak, memory.end].map(|held| Unit::Bytes.amount(held.weight(), 1));
-            format!("{amount} allocated, {peak} held at the peak, {end} not freed at the end, in {samples} samples")
+            let [peak, end, temporary] =
+                [memory.peak, memory.end, memory.temporary].map(|held| Unit::Bytes.amount(held.weight(), 1));
+            format!(
+                "{amount} allocated, {temporary} of it temporary, {peak} held at the peak, {end} not freed at the end, in \
+                 {samples} samples"
+            )
         }
     };
     if let Some(end) = &recording.end {

@@ -32,7 +32,7 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
         let parts = a.parts.iter().map(|part| json!({"time": since(part.time), "left": part.left}));
         Some(json!({
             "sample": sample, "size": a.size, "freed": a.freed.map(since), "ended": a.ended.map(since), "tracked": is_seen,
-            "mapping": recording.is_mapping(a), "parts": parts.collect::<Vec<_>>(),
+            "mapping": recording.is_mapping(a), "temporary": a.is_temporary, "parts": parts.collect::<Vec<_>>(),
         }))
     });
     let lock_waits = recording.lock_waits.iter().filter_map(|wait| {

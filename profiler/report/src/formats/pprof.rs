@@ -1,7 +1,8 @@
 //! pprof: the profile.proto of google/pprof, with mappings and build-ids, functions and lines, and labels for process
 //! and thread, and those that the thread has set. Sample types: samples/count and cpu/nanoseconds, or wall/nanoseconds;
 //! of allocations, those of Go's heap profiles: alloc_objects, alloc_space, inuse_objects, inuse_space. In use is what
-//! was held at the end.
+//! was held at the end. After these, temporary_objects and temporary_space: of the allocated ones, those that their thread
+//! freed before it made another one.
 
 use super::proto::Message;
 use crate::stacks::{Kind, Line, Profile};
@@ -27,9 +28,15 @@ mod field {
     pub const DEFAULT_SAMPLE_TYPE: u64 = 14;
 }
 
-/// The values of a sample of allocations, as those of Go's heap profiles are called.
-const MEMORY: [(&str, &str); 4] =
-    [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")];
+/// The values of a sample of allocations, the first four as those of Go's heap profiles are called.
+const MEMORY: [(&str, &str); 6] = [
+    ("alloc_objects", "count"),
+    ("alloc_space", "bytes"),
+    ("inuse_objects", "count"),
+    ("inuse_space", "bytes"),
+    ("temporary_objects", "count"),
+    ("temporary_space", "bytes"),
+];
 
 /// The values of a sample of a wait, as those of Go's mutex profiles are called.
 const LOCKS: [(&str, &str); 2] = [("contentions", "count"), ("delay", "nanoseconds")];
@@ -52,17 +59,16 @@ fn contentions(recording: &Recording, profile: &Profile) -> Vec<u64> {
 }
 
 /// These values of each stack; none, if the recording has no allocations.
-fn memory(recording: &Recording, profile: &Profile) -> Vec<[u64; 4]> {
+fn memory(recording: &Recording, profile: &Profile) -> Vec<[u64; MEMORY.len()]> {
     if !recording.is_alloc() {
         return Vec::new();
     }
-    let (total, at_end) = (recording.held(Held::Total), recording.held(Held::End));
-    let mut sums = vec![[0.0; 4]; profile.stacks.len()];
+    let kinds = [Held::Total, Held::End, Held::Temporary].map(|held| recording.held(held));
+    let mut sums = vec![[0.0; MEMORY.len()]; profile.stacks.len()];
     for entry in &profile.entries {
-        let of = |held: &[Amount]| held.get(entry.sample as usize).copied().unwrap_or_default();
+        let of = |held: &Vec<Amount>| held.get(entry.sample as usize).copied().unwrap_or_default();
         let Some(sums) = sums.get_mut(entry.stack as usize) else { continue };
-        let (total, at_end) = (of(&total), of(&at_end));
-        let values = [total.count, total.bytes, at_end.count, at_end.bytes];
+        let values = kinds.iter().map(of).flat_map(|amount| [amount.count, amount.bytes]);
         sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
     }
     sums.into_iter().map(|sums| sums.map(|sum| sum.round() as u64)).collect()

@@ -48,6 +48,7 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
         Some(Held::Peak) => "Memory held at its peak",
         Some(Held::End) => "Memory held at the end",
         Some(Held::Total) => "Memory allocated",
+        Some(Held::Temporary) => "Memory freed before the thread's next allocation",
         None => recording.value().title,
     };
     options.title = format!("{title}: {}", escape(&super::title(recording, TITLE)).replace("\\\\", "\\"));

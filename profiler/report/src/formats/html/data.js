@@ -76,7 +76,7 @@ async function load() {
   data.charged = columns.numbers(nodes).map((other, node) => (other ? other - 1 : node));
   data.node = columns.numbers(samples);
   data.thread = columns.numbers(samples);
-  // Of allocations: held at the peak, at the end, allocated in all. The page shows one of them.
+  // Of allocations: held at the peak, at the end, allocated in all, temporary. The page shows one of them.
   data.weights = (facts.held.length ? facts.held : [""]).map(() => columns.numbers(samples));
   data.weight = data.weights[0];
   const since = columns.numbers(samples);

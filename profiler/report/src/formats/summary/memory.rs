@@ -9,18 +9,20 @@ use uunwind_recording::{Amount, Held, Memory, Recording, Unit};
 
 /// How much was allocated, and held.
 pub fn head(recording: &Recording, profile: &Profile, out: &mut String) {
-    let Memory { total, mapped, peak, peak_time, end, .. } = recording.memory();
+    let Memory { total, mapped, temporary, peak, peak_time, end, .. } = recording.memory();
     let after = peak_time.saturating_sub(recording.settings.start_monotonic) as f64 / 1e9;
     let _ = writeln!(out, "  peak       {} held after {after:.2} s", text(peak));
     let _ = writeln!(out, "  end        {} not freed by then", text(end));
     let _ = writeln!(out, "  total      {} allocated", text(total));
+    let _ = writeln!(out, "  temporary  {} of the total, freed before their thread's next one", text(temporary));
     if recording.has_mappings() {
-        let _ = writeln!(out, "  mapped     {} of that total, by mmap", text(mapped));
+        let _ = writeln!(out, "  mapped     {} of the total, by mmap", text(mapped));
     }
     let shown = match profile.held {
-        Some(Held::Peak) => "what was held at the peak (--memory end, total: the other two)",
-        Some(Held::End) => "what was not freed before the end (--memory peak, total: the other two)",
-        Some(Held::Total) | None => "all that was allocated (--memory peak, end: the other two)",
+        Some(Held::Peak) => "what was held at the peak (--memory end, total, temporary: the others)",
+        Some(Held::End) => "what was not freed before the end (--memory peak, total, temporary: the others)",
+        Some(Held::Total) | None => "all that was allocated (--memory peak, end, temporary: the others)",
+        Some(Held::Temporary) => "what was temporary (--memory peak, end, total: the others)",
     };
     let _ = writeln!(out, "  shown      {shown}");
 }

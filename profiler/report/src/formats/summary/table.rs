@@ -117,6 +117,7 @@ impl<'a> Printer<'a> {
         match (self.value.unit, self.profile.held) {
             (Unit::Bytes, Some(Held::Peak)) => Some("held"),
             (Unit::Bytes, Some(Held::End)) => Some("hold"),
+            (Unit::Bytes, Some(Held::Temporary)) => Some("allocate and free at once"),
             (Unit::Bytes, _) => Some("allocate"),
             (Unit::Nanoseconds, _) => Some("wait"),
             _ => None,
