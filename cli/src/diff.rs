@@ -7,13 +7,14 @@ use std::ffi::OsString;
 use std::path::Path;
 use uunwind_built_in::HALVES;
 use uunwind_recording::languages::complete;
-use uunwind_recording::Recording;
+use uunwind_recording::{Held, Recording};
 use uunwind_report::charge::{charge, Native};
 use uunwind_report::diff::{changes, picture, table, Change};
 use uunwind_report::formats::{printable, Format};
 use uunwind_report::hide::NativeFrames;
 use uunwind_report::resolve::Resolver;
-use uunwind_report::stacks::Merger;
+use uunwind_report::selection::held;
+use uunwind_report::stacks::{Merger, Profile};
 
 /// The exit code if a function's share grew by more than `--fail-over`.
 const GREW: u8 = 1;
@@ -41,6 +42,10 @@ pub struct Options {
     #[arg(long, value_name = "MODE", default_value = "hide", value_parser = options::Offers(&["hide", "leaf", "show"]),
           hide_possible_values = true)]
     native_frames: OsString,
+    /// Of recordings of allocations: compare what was held at the peak, or otherwise, as of uu report [default: total]
+    #[arg(long, value_name = "WHICH",
+          value_parser = options::Offers(&["peak", "end", "total", "temporary"]), hide_possible_values = true)]
+    memory: Option<OsString>,
     /// The recording to compare with
     #[arg(value_hint = ValueHint::FilePath)]
     before: OsString,
@@ -66,10 +71,23 @@ pub fn run(options: Options) -> Result<u8, Failure> {
     }
     let (first, second) = (read(&before)?, read(&after)?);
     first.has_value_of(&second).map_err(|why| Failure::new(format!("{}: {why}", after.display())))?;
-    let profile = |recording| Merger::new(&mut Resolver::new(recording), native_frames).profile();
-    let (what, than) = (described(&before, &first), described(&after, &second));
+    let which = options.memory.as_ref().map_or(Ok(Held::Total), options::held)?;
+    if options.memory.is_some() && !first.is_alloc() {
+        let text = "--memory is for recordings made with `uu record --mode alloc`, and these are none: leave it out";
+        return Err(Failure::new(text));
+    }
+    let profile = |recording| {
+        let profile = Merger::new(&mut Resolver::new(recording), native_frames).profile();
+        if recording.is_alloc() {
+            held(recording, profile, which)
+        } else {
+            profile
+        }
+    };
+    let names = (before.clone(), after.clone());
     let title = format!("{}: {} to {}", first.value().title, name(&before), name(&after));
     let (before, after) = (profile(&first), profile(&second));
+    let (what, than) = (described(&names.0, &first, &before), described(&names.1, &second, &after));
     // As pictures have it.
     let drawn = |profile| match native_frames {
         NativeFrames::Hide => charge(profile, Native::Internals),
@@ -126,12 +144,15 @@ fn name(file: &Path) -> String {
 }
 
 /// A recording in one line.
-fn described(file: &Path, recording: &Recording) -> String {
-    let weight: u64 = recording.samples.iter().map(|sample| u64::from(sample.weight.max(1))).sum();
+fn described(file: &Path, recording: &Recording, profile: &Profile) -> String {
+    let (weight, samples) = match profile.held {
+        Some(_) => (profile.stacks.iter().map(|stack| stack.weight).sum(), profile.entries.len()),
+        None => (recording.samples.iter().map(|sample| u64::from(sample.weight.max(1))).sum(), recording.samples.len()),
+    };
     let value = recording.value();
     let amount = value.unit.amount(weight, recording.settings.rate);
     let file = printable(&file.to_string_lossy());
-    format!("{file}: {amount} of {} in {} samples", value.text, recording.samples.len())
+    format!("{file}: {amount} of {} in {samples} samples", value.text)
 }
 
 /// A number of percentage points.

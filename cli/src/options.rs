@@ -10,6 +10,7 @@ use std::time::Duration;
 use uunwind_recording::Held;
 use uunwind_report::formats::{Format, FORMATS};
 use uunwind_report::hide::NativeFrames;
+use uunwind_report::selection::times;
 
 /// Highest rate, in Hz. CPU timers fire at the kernel's ticks, whose rate is lower: above it, samples only weigh more.
 const HIGHEST_RATE: u32 = 10_000;
@@ -131,7 +132,13 @@ pub fn held(value: &OsString) -> Result<Held, Failure> {
         Some("end") => Ok(Held::End),
         Some("total") => Ok(Held::Total),
         Some("temporary") => Ok(Held::Temporary),
-        _ => Err(Failure::new(format!("--memory {}: it takes peak, end, total or temporary", value.to_string_lossy()))),
+        text => match text.and_then(times) {
+            Some((from, to)) => Ok(Held::Grown(from, to)),
+            None => Err(Failure::new(format!(
+                "--memory {}: it takes peak, end, total, temporary, or FROM-TO in seconds, such as 1.5-3",
+                value.to_string_lossy()
+            ))),
+        },
     }
 }
 

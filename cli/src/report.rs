@@ -55,7 +55,8 @@ pub struct Options {
     #[arg(long)]
     lines: bool,
     /// Of a recording of allocations: peak, what was held when that was most; end, what was not freed; total, all;
-    /// temporary, what its thread freed before it allocated anything else [default: peak]
+    /// temporary, what its thread freed before it allocated anything else; FROM-TO, what was allocated after FROM
+    /// seconds and held at TO [default: peak]
     #[arg(long, value_name = "WHICH",
           value_parser = options::Offers(&["peak", "end", "total", "temporary"]), hide_possible_values = true)]
     memory: Option<OsString>,

@@ -64,8 +64,8 @@ fn what_is_freed_at_once_is_temporary() {
     }
 }
 
-/// Whether an allocation is sampled says nothing of whether it is temporary: the estimate has no bias. The error of a sum
-/// over samples has a variance of at most the sum times the distance of samples.
+/// Whether an allocation is sampled says nothing of whether it is temporary: the estimate has no bias. The error of a
+/// sum over samples has a variance of at most the sum times the distance of samples.
 #[test]
 fn samples_stand_for_all_that_is_temporary() {
     const INTERVAL: u64 = 32 << 10;

@@ -3,7 +3,7 @@
 
 use super::Options;
 use crate::exit::Failure;
-use uunwind_recording::Settings;
+use uunwind_recording::{Held, Settings};
 use uunwind_report::formats::Format;
 use uunwind_report::selection::Condition;
 use uunwind_ring::{FLAG_AWAITING, FLAG_COPIES, FLAG_COPIES_BESIDE};
@@ -33,9 +33,12 @@ pub(super) fn check(options: &Options, flags: u32, format: Format, conditions: &
     // Of these, what is recorded is written as it is.
     let is_recording = format == Format::Recording;
     let is_plain = is_recording || format == Format::Samples;
+    let is_grown =
+        options.memory.as_ref().is_some_and(|which| matches!(crate::options::held(which), Ok(Held::Grown(..))));
     let formats = [
         (
-            options.memory.is_some() && WITH_ALL_MEMORY.contains(&format),
+            // JSON has the times of all.
+            options.memory.is_some() && WITH_ALL_MEMORY.contains(&format) && (!is_grown || format == Format::Json),
             "--memory",
             "has the peak, the end, the total and what was temporary",
         ),

@@ -1,4 +1,4 @@
-//! `libuunwind-alloc.so`: the preloaded sampler, with functions that stand in front of those of malloc(3), and of mmap(2).
+//! `libuunwind-alloc.so`: the preloaded sampler, with functions that stand in front of those of malloc(3) and mmap(2).
 //!
 //! `uu record --mode alloc` preloads it in place of `libuunwind-preload.so`, all of which it has: so no other program
 //! that is recorded meets anything of this. An allocation is passed to the real function first, which is the next one

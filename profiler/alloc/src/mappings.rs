@@ -1,10 +1,10 @@
-//! The functions of [mmap(2)](https://man7.org/linux/man-pages/man2/mmap.2.html) that map and unmap anonymous memory, which
-//! stand in front of the real ones.
+//! The functions of [mmap(2)](https://man7.org/linux/man-pages/man2/mmap.2.html) that map and unmap anonymous memory,
+//! which stand in front of the real ones.
 //!
 //! What is mapped counts as an allocation of its size, in whole pages, if the program may read, write or execute it; a
 //! range without rights holds no memory. Which mapping lies where is not kept here: the process's log says what goes,
-//! before the call, and what comes, after it, and the recorder follows it. What the allocator maps for itself is counted
-//! as what it returns, and libc's own calls do not come here.
+//! before the call, and what comes, after it, and the recorder follows it. What the allocator maps for itself is
+//! counted as what it returns, and libc's own calls do not come here.
 
 use crate::real::real;
 use core::ffi::{c_int, c_void};
@@ -160,8 +160,8 @@ impl Remap {
     }
 }
 
-/// Interposed [mremap(2)](https://man7.org/linux/man-pages/man2/mremap.2.html). A caller that gives four arguments leaves
-/// anything in the place of the fifth, and the real one does not look at it.
+/// Interposed [mremap(2)](https://man7.org/linux/man-pages/man2/mremap.2.html). A caller that gives four arguments
+/// leaves anything in the place of the fifth, and the real one does not look at it.
 ///
 /// # Safety
 /// As mremap.

@@ -13,8 +13,8 @@ pub struct FreeReader {
 }
 
 impl FreeReader {
-    /// Takes everything out of the log of a process's block: entries with their times. `is_over`: nothing is written any
-    /// more, so that what is not written is left out. Returns how full it was, in percent: at least 1 if there was
+    /// Takes everything out of the log of a process's block: entries with their times. `is_over`: nothing is written
+    /// any more, so that what is not written is left out. Returns how full it was, in percent: at least 1 if there was
     /// anything.
     pub fn drain(&mut self, session: &Session, block: usize, is_over: bool, mut give: impl FnMut(Entry, u64)) -> u64 {
         let Some(header) = session.process(block) else { return 0 };

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use uunwind_recording::Unmap;
 use uunwind_ring::frees::{Entry, Span};
 
-/// Most pieces that are followed of a process. The kernel allows 65,530 mappings by default, and makes one of those that
-/// touch.
+/// Most pieces that are followed of a process. The kernel allows 65,530 mappings by default, and makes one of those
+/// that touch.
 const PIECES: usize = 1 << 20;
 /// What the last calls have unmapped is remembered, of this number of them: one that fails says so soon.
 const CALLS: usize = 1 << 14;
@@ -42,8 +42,8 @@ pub struct Mappings {
 }
 
 impl Mappings {
-    /// Takes an entry of the log over. `change` gets what changes for sampled allocations: number and bytes, and whether
-    /// it goes as a whole, as the last thing that its thread has allocated.
+    /// Takes an entry of the log over. `change` gets what changes for sampled allocations: number and bytes, and
+    /// whether it goes as a whole, as the last thing that its thread has allocated.
     pub fn take(&mut self, entry: Entry, mut change: impl FnMut(u64, i64, bool)) {
         match entry {
             Entry::Free { .. } => {}

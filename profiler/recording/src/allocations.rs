@@ -127,6 +127,9 @@ pub enum Held {
     Total,
     /// Those that their thread freed before it made another one.
     Temporary,
+    /// Those that were made after a time and lived at a later one: ns since the recording began; [`u64::MAX`]: those
+    /// that were not freed before the end.
+    Grown(u64, u64),
 }
 
 /// What allocations of a size stand for.
@@ -271,10 +274,31 @@ impl Recording {
         memory
     }
 
+    /// What was held at a time, as those of [`Held::Grown`].
+    pub fn held_at(&self, time: u64) -> Amount {
+        if time == u64::MAX {
+            return self.memory().end;
+        }
+        let time = self.settings.start_monotonic.saturating_add(time);
+        let mut sum = Amount::default();
+        for allocation in self.allocations.iter().filter(|allocation| allocation.id != 0) {
+            if self.samples.get(allocation.sample).is_some_and(|sample| sample.time <= time) {
+                sum.add(self.amount(allocation).part(allocation.left_after(time), allocation.size));
+            }
+        }
+        sum
+    }
+
     /// By sample: what of its allocation is one of these; nothing of samples of something else.
     pub fn held(&self, held: Held) -> Vec<Amount> {
         let mut chosen = vec![Amount::default(); self.samples.len()];
-        let peak = if held == Held::Peak { self.memory().peak_time } else { 0 };
+        let since = |time: u64| self.settings.start_monotonic.saturating_add(time);
+        // After what time it was made, and when something of it was left.
+        let (after, at) = match held {
+            Held::Peak => (None, self.memory().peak_time),
+            Held::Grown(from, to) => (Some(since(from)), since(to)),
+            Held::End | Held::Total | Held::Temporary => (None, 0),
+        };
         for allocation in &self.allocations {
             let (Some(sample), Some(chosen)) = (self.samples.get(allocation.sample), chosen.get_mut(allocation.sample))
             else {
@@ -285,8 +309,10 @@ impl Recording {
                 Held::Temporary => Some(allocation.size).filter(|_| allocation.is_temporary),
                 _ if allocation.id == 0 => None,
                 Held::End => allocation.left_at_end(),
-                Held::Peak if sample.time > peak => None,
-                Held::Peak => allocation.left_after(peak),
+                Held::Grown(..) if after.is_some_and(|after| sample.time <= after) => None,
+                Held::Grown(_, u64::MAX) => allocation.left_at_end(),
+                Held::Peak | Held::Grown(..) if sample.time > at => None,
+                Held::Peak | Held::Grown(..) => allocation.left_after(at),
             };
             *chosen = self.amount(allocation).part(left, allocation.size);
         }
@@ -453,6 +479,14 @@ mod tests {
         };
         assert_eq!((held(Held::Peak), held(Held::End)), (vec![100, 200], vec![50]));
         assert_eq!(held(Held::Total), [100, 200, 50, 7]);
+        // The first time is before what is meant, the second one is the last moment of it.
+        for (from, to, wanted) in [(0, 2, &[100u64, 200][..]), (1, 2, &[200]), (1, 3, &[]), (2, 4, &[50]), (4, 9, &[])]
+        {
+            assert_eq!(held(Held::Grown(from, to)), wanted, "{from} to {to}");
+        }
+        assert_eq!((held(Held::Grown(3, u64::MAX)), held(Held::Grown(4, u64::MAX))), (vec![50], vec![]));
+        assert_eq!(recording.held_at(u64::MAX).weight(), 50);
+        assert_eq!([0, 1, 2, 3, 9].map(|time| recording.held_at(time).weight()), [0, 100, 300, 100, 50]);
         let weights: Vec<u64> = recording.weights().collect();
         assert_eq!(recording.allocations.iter().map(|a| weights[a.sample]).collect::<Vec<_>>(), [100, 200, 50, 7]);
     }

@@ -133,13 +133,18 @@ pub fn pattern(text: &str) -> Result<Regex, String> {
 }
 
 fn time(text: &str) -> Option<Condition> {
+    times(text).map(|(from, to)| Condition::Time(from, to))
+}
+
+/// Two times as people write them, FROM-TO in seconds, of which either may be left out, in ns: 0 and the largest number.
+pub fn times(text: &str) -> Option<(u64, u64)> {
     let (from, to) = text.split_once('-')?;
     let seconds = |text: &str, default: u64| match text {
         "" => Some(default),
         text => text.parse::<f64>().ok().filter(|s| *s >= 0.0).map(|s| (s * 1e9) as u64),
     };
     let (from, to) = (seconds(from, 0)?, seconds(to, u64::MAX)?);
-    (from < to).then_some(Condition::Time(from, to))
+    (from < to).then_some((from, to))
 }
 
 /// The part of a profile that meets all conditions. An error, for people, if nothing of a profile with samples does.

@@ -66,8 +66,13 @@ impl View {
         };
         let profile = merger.profile();
         let profile = match (recording.is_alloc(), format) {
-            // It has values of its own for all of them.
-            (true, Format::Pprof | Format::PprofGz | Format::Json | Format::Html) | (false, _) => profile,
+            (false, _) => profile,
+            // It has values of its own for all of them, but for those between two times.
+            (true, Format::Pprof | Format::PprofGz | Format::Json | Format::Html)
+                if !matches!(self.held, Held::Grown(..)) =>
+            {
+                profile
+            }
             (true, _) => held(recording, profile, self.held),
         };
         // Before anything is selected: of a thread that has run, the waits alone may be wanted.

@@ -1,5 +1,5 @@
-/* maps - maps and unmaps memory in every way, in threads that unmap each other's, and counts it all itself: what uu records
- * of the function `work` must be the same. By malloc it allocates large blocks, which libc maps.
+/* maps - maps and unmaps memory in every way, in threads that unmap each other's, and counts it all itself: what uu
+ * records of the function `work` must be the same. By malloc it allocates large blocks, which libc maps.
  *
  *     maps THREADS ROUNDS [fork]
  *

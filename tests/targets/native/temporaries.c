@@ -1,5 +1,5 @@
-/* temporaries - allocates, maps and frees, often before the thread allocates anything else, and counts that itself: what
- * uu records of the function `work` must be the same.
+/* temporaries - allocates, maps and frees, often before the thread allocates anything else, and counts that itself:
+ * what uu records of the function `work` must be the same.
  *
  *     temporaries THREADS ROUNDS
  *

@@ -12,7 +12,7 @@ use columns::Columns;
 use serde_json::{json, Value};
 use std::collections::HashMap;
 use tree::{Interner, Tree};
-use uunwind_recording::{Held, Recording, Unit};
+use uunwind_recording::{Amount, Held, Recording, Unit};
 
 /// What the page shows of allocations, by choice.
 const HELD: [(Held, &str); 4] = [
@@ -68,17 +68,24 @@ pub fn render(recording: &Recording, profile: &Profile, native: NativeFrames) ->
     let of_thread: HashMap<u32, u32> =
         threads::sampled(recording, profile).iter().map(|(index, _)| *index).zip(0..).collect();
     let since = |time: u64| (time.saturating_sub(recording.settings.start_monotonic) / bucket) as u32;
-    // Of allocations, the page has what was held at the peak, at the end, and all.
-    let held = HELD.map(|(held, _)| if recording.is_alloc() { recording.held(held) } else { Vec::new() });
+    // Of allocations, the page has what was held at the peak, at the end, and all; or what was asked for alone.
+    let choices: Vec<(Held, String)> = match profile.held {
+        _ if !recording.is_alloc() => Vec::new(),
+        Some(held @ Held::Grown(..)) => vec![(held, super::grown(held).unwrap_or_default())],
+        _ => HELD.iter().map(|(held, text)| (*held, (*text).to_owned())).collect(),
+    };
+    let held: Vec<Vec<Amount>> = choices.iter().map(|(held, _)| recording.held(*held)).collect();
     let mut samples: HashMap<(u32, u32, u32), [u64; HELD.len()]> = HashMap::new();
     for entry in &profile.entries {
         let Some(stack) = profile.stacks.get(entry.stack as usize) else { continue };
         let thread = of_thread.get(&stack.thread).copied().unwrap_or(0);
         let node = tree.of_stack.get(entry.stack as usize).copied().unwrap_or(0);
         let weights = samples.entry((since(entry.time), thread, node)).or_default();
+        if !recording.is_alloc() {
+            weights[0] += entry.weight;
+        }
         for (weight, held) in weights.iter_mut().zip(&held) {
-            let of_sample = || held.get(entry.sample as usize).map_or(0, |amount| amount.weight());
-            *weight += if recording.is_alloc() { of_sample() } else { entry.weight };
+            *weight += held.get(entry.sample as usize).map_or(0, |amount| amount.weight());
         }
     }
     let mut samples: Vec<((u32, u32, u32), [u64; HELD.len()])> = samples.into_iter().collect();
@@ -87,7 +94,7 @@ pub fn render(recording: &Recording, profile: &Profile, native: NativeFrames) ->
     let most = samples.iter().flat_map(|(_, weights)| weights).fold(0, |most, weight| most.max(*weight));
     let is_of_events = recording.is_alloc() || recording.is_lock();
     let shift = if is_of_events { (u64::BITS - most.leading_zeros()).saturating_sub(u32::BITS) } else { 0 };
-    let shown = if recording.is_alloc() { HELD.len() } else { 1 };
+    let shown = choices.len().max(1);
 
     let mut columns = Columns::default();
     columns.texts(&texts.list);
@@ -119,7 +126,7 @@ pub fn render(recording: &Recording, profile: &Profile, native: NativeFrames) ->
         "summary": summary(recording, profile),
         "unit": recording.value().unit.name(),
         "period": recording.value().unit.least(recording.settings.rate) << shift,
-        "held": HELD.iter().take(if recording.is_alloc() { shown } else { 0 }).map(|(_, text)| *text).collect::<Vec<_>>(),
+        "held": choices.iter().map(|(_, text)| text).collect::<Vec<_>>(),
         "duration": end,
         "bucket": bucket,
         "buckets": end.div_ceil(bucket),

@@ -20,7 +20,7 @@ use crate::resolve::Resolver;
 use crate::view::View;
 use std::borrow::Cow;
 use std::path::Path;
-use uunwind_recording::{Recording, Settings, Unit};
+use uunwind_recording::{Held, Recording, Settings, Unit};
 use uunwind_ring::FLAG_WALL;
 
 const _: () = assert!(Settings::WALL == FLAG_WALL);
@@ -303,6 +303,16 @@ pub(crate) fn period(rate: u32) -> u64 {
 /// A recording's command line, for titles.
 pub fn command(recording: &Recording) -> String {
     printable(&recording.settings.command.iter().map(|word| self::word(word)).collect::<Vec<_>>().join(" "))
+}
+
+/// What the allocations between two times are, for people, if it is these.
+pub fn grown(held: Held) -> Option<String> {
+    let Held::Grown(from, to) = held else { return None };
+    let seconds = |time: u64| format!("{:.2} s", time as f64 / 1e9);
+    Some(match to {
+        u64::MAX => format!("allocated after {}, and not freed before the end", seconds(from)),
+        to => format!("allocated after {}, and held at {}", seconds(from), seconds(to)),
+    })
 }
 
 /// A recording's command line as a title: words as a shell has them, long ones and the whole cut.

@@ -1,8 +1,8 @@
 //! pprof: the profile.proto of google/pprof, with mappings and build-ids, functions and lines, and labels for process
 //! and thread, and those that the thread has set. Sample types: samples/count and cpu/nanoseconds, or wall/nanoseconds;
 //! of allocations, those of Go's heap profiles: alloc_objects, alloc_space, inuse_objects, inuse_space. In use is what
-//! was held at the end. After these, temporary_objects and temporary_space: of the allocated ones, those that their thread
-//! freed before it made another one.
+//! was held at the end, or at the time that was asked for. After these, temporary_objects and temporary_space: of the
+//! allocated ones, those that their thread freed before it made another one.
 
 use super::proto::Message;
 use crate::stacks::{Kind, Line, Profile};
@@ -63,7 +63,8 @@ fn memory(recording: &Recording, profile: &Profile) -> Vec<[u64; MEMORY.len()]> 
     if !recording.is_alloc() {
         return Vec::new();
     }
-    let kinds = [Held::Total, Held::End, Held::Temporary].map(|held| recording.held(held));
+    let in_use = profile.held.filter(|held| matches!(held, Held::Grown(..))).unwrap_or(Held::End);
+    let kinds = [Held::Total, in_use, Held::Temporary].map(|held| recording.held(held));
     let mut sums = vec![[0.0; MEMORY.len()]; profile.stacks.len()];
     for entry in &profile.entries {
         let of = |held: &Vec<Amount>| held.get(entry.sample as usize).copied().unwrap_or_default();

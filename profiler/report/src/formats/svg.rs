@@ -44,7 +44,9 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     // `frames` has put the lines in order, and relies on it. inferno takes lines as they are, last one first, for
     // charts only: otherwise they must be sorted by name.
     options.flame_chart = true;
+    let grown = profile.held.and_then(super::grown).map(|text| format!("Memory {text}"));
     let title = match profile.held {
+        Some(Held::Grown(..)) => grown.as_deref().unwrap_or_default(),
         Some(Held::Peak) => "Memory held at its peak",
         Some(Held::End) => "Memory held at the end",
         Some(Held::Total) => "Memory allocated",

@@ -18,7 +18,18 @@ pub fn head(recording: &Recording, profile: &Profile, out: &mut String) {
     if recording.has_mappings() {
         let _ = writeln!(out, "  mapped     {} of the total, by mmap", text(mapped));
     }
+    if let Some(Held::Grown(from, to)) = profile.held {
+        let seconds = |time: u64| time as f64 / 1e9;
+        let [before, then] = [from, to].map(|time| text(recording.held_at(time)));
+        let _ = writeln!(out, "  held       {before} after {:.2} s", seconds(from));
+        let _ = match to {
+            u64::MAX => writeln!(out, "             {then} at the end"),
+            to => writeln!(out, "             {then} after {:.2} s", seconds(to)),
+        };
+    }
+    let grown = profile.held.and_then(crate::formats::grown).map(|text| format!("what was {text}"));
     let shown = match profile.held {
+        Some(Held::Grown(..)) => grown.as_deref().unwrap_or_default(),
         Some(Held::Peak) => "what was held at the peak (--memory end, total, temporary: the others)",
         Some(Held::End) => "what was not freed before the end (--memory peak, total, temporary: the others)",
         Some(Held::Total) | None => "all that was allocated (--memory peak, end, temporary: the others)",

@@ -115,7 +115,7 @@ impl<'a> Printer<'a> {
     /// What functions do with memory, if that is what samples stand for.
     fn verb(&self) -> Option<&'static str> {
         match (self.value.unit, self.profile.held) {
-            (Unit::Bytes, Some(Held::Peak)) => Some("held"),
+            (Unit::Bytes, Some(Held::Peak | Held::Grown(..))) => Some("held"),
             (Unit::Bytes, Some(Held::End)) => Some("hold"),
             (Unit::Bytes, Some(Held::Temporary)) => Some("allocate and free at once"),
             (Unit::Bytes, _) => Some("allocate"),
