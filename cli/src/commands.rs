@@ -24,7 +24,7 @@ pub struct Uu {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Record(record::Options),
+    Record(Box<record::Options>),
     Run(crate::run::Options),
     Report(report::Options),
     View(crate::view::Options),

@@ -51,8 +51,8 @@ class record:
     gil: results have only samples of threads that held the interpreter's lock.
     children: record child processes, too.
     keep: with another format, keep the recording (.uu) beside it.
-    labels: all samples have these, whatever thread they are of. Without a path, where the block is a part of a recording,
-    they are those of the calling thread, as `label` has them.
+    labels: all samples have these, whatever thread they are of. Without a path, where the block is a part of a
+    recording, they are those of the calling thread, as `label` has them.
     options: further options of `uu record -p`.
 
     All threads are recorded. A block in which no thread used CPU time leaves no file, and `summary` says so. To

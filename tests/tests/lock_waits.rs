@@ -157,8 +157,8 @@ fn system_calls_by_their_numbers_are_what_they_are() {
     let pair = both("locks-numbers", &options, |_| {}, &[program.as_os_str()]).same();
     assert_eq!(pair.plain.stdout.matches("mapped second\n").count(), 2, "{}", pair.plain.stdout);
     let waits = waits(&pair.recording);
-    // In the constructor none is sampled. In the program one is over in 2 ms, and one was before it began, which takes a
-    // time that may count.
+    // In the constructor none is sampled. In the program one is over in 2 ms, and one was before it began, which takes
+    // a time that may count.
     assert!((1..=2).contains(&waits.len()) && waits.iter().all(|wait| wait.what == "futex"), "{}", waits.len());
     assert!(waits[0].duration >= 2_000_000, "{}", waits[0].duration);
 }

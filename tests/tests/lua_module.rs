@@ -1,5 +1,5 @@
-//! The Lua module `uunwind`, in every Lua of this machine: its stacks against `debug.getinfo`, crash reports, recordings,
-//! labels, and refusals.
+//! The Lua module `uunwind`, in every Lua of this machine: its stacks against `debug.getinfo`, crash reports,
+//! recordings, labels, and refusals.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

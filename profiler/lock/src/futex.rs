@@ -21,7 +21,7 @@ static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 #[link_section = ".init_array"]
 static FIND: extern "C" fn() = find;
 
-#[cfg_attr(not(panic = "abort"), allow(dead_code))]
+#[cfg(panic = "abort")]
 extern "C" fn find() {
     NEXT.store(uunwind_preload::events::address_of_next(c"syscall"), Ordering::Release);
 }

@@ -237,7 +237,7 @@ pub fn allocating<T>(call: impl FnOnce() -> T) -> T {
 
 /// Whether a call of mmap(2) or munmap(2) is to be counted: it is the program's own, and the process is recorded.
 pub fn is_mapping() -> bool {
-    has_mappings() && is_own() && !countdown().is_some_and(|of| of.inside.load(Ordering::Relaxed) != 0)
+    has_mappings() && is_own() && countdown().is_none_or(|of| of.inside.load(Ordering::Relaxed) == 0)
 }
 
 /// Whether no event is to be sampled now.

@@ -527,8 +527,8 @@ mod tests {
         writer.thread(&Thread { process: 0, tid: 7, ..Thread::default() });
         let sample = Sample { thread: 0, stack: 0, time: 1, weight: 1, stop: 1, kind: Sample::MAPPING, flags: 0 };
         let unmap = |id, time, bytes| Unmap { process: 0, id, time, bytes };
-        // The first one loses 30 of 100, gets them back, as that failed, and loses 40; the second one all, in two parts;
-        // the third one is none; the fourth one is an allocation of no bytes that stays.
+        // The first one loses 30 of 100, gets them back, as that failed, and loses 40; the second one all, in two
+        // parts; the third one is none; the fourth one is an allocation of no bytes that stays.
         for (id, size) in [(1, 100), (2, 50), (3, 1000)] {
             writer.allocation(Sample { time: id, ..sample }, id, size);
         }

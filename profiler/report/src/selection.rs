@@ -136,7 +136,8 @@ fn time(text: &str) -> Option<Condition> {
     times(text).map(|(from, to)| Condition::Time(from, to))
 }
 
-/// Two times as people write them, FROM-TO in seconds, of which either may be left out, in ns: 0 and the largest number.
+/// Two times as people write them, FROM-TO in seconds, of which either may be left out, in ns: 0 and the largest
+/// number.
 pub fn times(text: &str) -> Option<(u64, u64)> {
     let (from, to) = text.split_once('-')?;
     let seconds = |text: &str, default: u64| match text {

@@ -28,7 +28,7 @@ pub const PUBLISHED_BYTES: usize = TABLES_OFFSET + crate::tables::TABLES_BYTES;
 
 /// Bytes of the tables in a memfd of this size; `None`: none of facts has it.
 pub const fn tables_in(bytes: u64) -> Option<usize> {
-    if bytes <= TABLES_OFFSET as u64 || bytes > PUBLISHED_BYTES as u64 || bytes % 4096 != 0 {
+    if bytes <= TABLES_OFFSET as u64 || bytes > PUBLISHED_BYTES as u64 || !bytes.is_multiple_of(4096) {
         return None;
     }
     let tables = bytes as usize - TABLES_OFFSET;

@@ -2,12 +2,12 @@
 //! block: a ring with many writers, the threads of the process, and one reader, the recorder.
 //!
 //! A free may come from anywhere: a thread that is not sampled or has ended for the sampler, a handler, a walk of the
-//! same thread. So it needs no state of the thread, and takes its places by one compare-and-swap. Nothing is overwritten:
-//! where the log is full, the writer waits for the recorder, within a bound, or counts the loss.
+//! same thread. So it needs no state of the thread, and takes its places by one compare-and-swap. Nothing is
+//! overwritten: where the log is full, the writer waits for the recorder, within a bound, or counts the loss.
 //!
 //! The order of the log is one in which the calls may have happened: what leaves is written before the call, and what
-//! comes after it. So the recorder follows which mapping lies where by the log alone, and nothing of this is kept in the
-//! process.
+//! comes after it. So the recorder follows which mapping lies where by the log alone, and nothing of this is kept in
+//! the process.
 
 use crate::layout::{ProcessBlock, RING_BYTES, RING_OFFSET};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -19,8 +19,8 @@ pub const FREES: usize = RING_BYTES / PLACE_BYTES;
 /// Attempts to take a place, which other writers may take at the same time.
 const ATTEMPTS: u32 = 1 << 20;
 
-/// Offset in the process block of a place. The first word of an entry's first place is 0 while the entry is not written;
-/// the time, in ns of CLOCK_MONOTONIC, follows it.
+/// Offset in the process block of a place. The first word of an entry's first place is 0 while the entry is not
+/// written; the time, in ns of CLOCK_MONOTONIC, follows it.
 pub fn offset(place: u64) -> usize {
     RING_OFFSET + (place % FREES as u64) as usize * PLACE_BYTES
 }
@@ -131,8 +131,8 @@ impl<'a> FreeLog<'a> {
         FreeLog { block }
     }
 
-    /// Writes an entry of this time. `wait` is called while the log is full; false: it waits no longer. Returns false if
-    /// the entry was not written.
+    /// Writes an entry of this time. `wait` is called while the log is full; false: it waits no longer. Returns false
+    /// if the entry was not written.
     pub fn put(&self, entry: Entry, time: u64, mut wait: impl FnMut() -> bool) -> bool {
         let (first, rest) = entry.words();
         let places = Entry::places(first).unwrap_or(LONGEST) as u64;

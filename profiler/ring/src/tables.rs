@@ -1,4 +1,5 @@
-//! Layout of the published rule tables, which are the last part of the memfd with the facts. Targets read them in place.
+//! Layout of the published rule tables, which are the last part of the memfd with the facts. Targets read them in
+//! place.
 //!
 //! ```text
 //! 0      TablesEntry[ENTRIES]   open addressing, linear probing from key % ENTRIES
@@ -13,8 +14,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub const ENTRIES: usize = 4096;
 /// Offset of the tables.
 pub const DATA_OFFSET: usize = ENTRIES * core::mem::size_of::<TablesEntry>();
-/// Largest size of this part of the memfd in bytes. It is address space, of which only published tables take memory. The
-/// tables of a large program take two or three MiB.
+/// Largest size of this part of the memfd in bytes. It is address space, of which only published tables take memory.
+/// The tables of a large program take two or three MiB.
 pub const TABLES_BYTES: usize = 60 << 20;
 
 /// The place of one object's table.

@@ -72,8 +72,9 @@ pub fn control_in(file: &File, sampler: &Sampler) -> io::Result<Shared> {
     Shared::map(file)
 }
 
-/// Maps everything, the session and the facts with these sizes, and calls the sampler's beginning. What is mapped is noted as soon as it is, so that a later uu
-/// finds it if this one ends in the middle. Returns where the control memory and the sampler lie, and in which program.
+/// Maps everything, the session and the facts with these sizes, and calls the sampler's beginning. What is mapped is
+/// noted as soon as it is, so that a later uu finds it if this one ends in the middle. Returns where the control memory
+/// and the sampler lie, and in which program.
 pub fn map_all(
     thread: &mut Borrowed<'_>,
     control: &mut Shared,
