@@ -90,7 +90,9 @@ pub fn recording() -> Vec<u8> {
             };
             // Of the first thread, one is of an allocation, which the next batch frees.
             match n {
-                9 => w.allocation(sample, u64::from(batch) + 1, 1 << (batch * 8)),
+                9 => {
+                    w.allocation(Sample { kind: Sample::ALLOCATION, ..sample }, u64::from(batch) + 1, 1 << (batch * 8))
+                }
                 _ => w.sample(sample),
             }
         }
