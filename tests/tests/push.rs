@@ -281,7 +281,7 @@ fn wrong_values_are_refused_before_the_program_starts() {
         (&["--push", "http://h", "--names", "later"], "leave --names and --unwind out"),
         (&["--push", "http://h", "--mode", "alloc"], "--push and --mode alloc do not go together"),
         (&["--push-every", "7"], "give --push URL"),
-        (&["--label", "a=b"], "give --push URL"),
+        (&["--label", "x"], "a label is KEY=VALUE"),
     ] {
         let words = [&["record"], options, &["--", "touch", "started"]].concat();
         let done = uu::command(&scratch, &words).current_dir(&scratch).output().expect("uu runs");
