@@ -62,7 +62,7 @@ fn files(folder: &Path) -> BTreeSet<String> {
 #[test]
 fn packages_are_small_and_whole() {
     // Limits, not sizes: a tenth above what they were. Unstripped, the tarball has more than three times as much.
-    for (end, limit) in [(".tar.xz", 4_330_000), (".whl", 7_620_000), (".deb", 4_330_000), (".rpm", 4_200_000)] {
+    for (end, limit) in [(".tar.xz", 4_330_000), (".whl", 7_700_000), (".deb", 4_330_000), (".rpm", 4_200_000)] {
         let Some(path) = package(end) else {
             skips::skipped(&format!("the size of the {end}"), "dpkg-deb or rpmbuild is not here");
             continue;
