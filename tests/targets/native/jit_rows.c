@@ -37,7 +37,7 @@ static const uint64_t *published(void) {
     char line[512];
     while (maps && fgets(line, sizeof line, maps))
         if (strstr(line, "/memfd:uu-facts"))
-            rules = (const uint64_t *)(strtoul(line, NULL, 16) + (64 << 20));
+            rules = (const uint64_t *)(strtoul(line, NULL, 16) + (4 << 20));
     if (maps)
         fclose(maps);
     if (!rules)
