@@ -16,7 +16,7 @@ fn found(scratch: &Path, object: &Path, named: &OsStr, more: &[&str]) -> String 
     };
     let program = compile::gcc(scratch, "late_object", &["native/late_object.c"], &[]);
     let key = key_of(&Image::open(object).expect("an object")).0.to_string();
-    let (offset, entries) = (facts::FACTS_BYTES.to_string(), tables::ENTRIES.to_string());
+    let (offset, entries) = (facts::TABLES_OFFSET.to_string(), tables::ENTRIES.to_string());
     let mut words = vec![program.as_os_str(), named, key.as_ref(), offset.as_ref(), entries.as_ref()];
     words.extend(more.iter().map(OsStr::new));
     let recorded = uu::record(scratch, &[], libraries, &words).expect_code(0);
