@@ -16,7 +16,7 @@ import tempfile
 TARGETS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/targets/native")
 FUNCTIONS = 2000
 # Of profiler/ring/src: the rule tables follow the facts.
-FACTS_BYTES, ENTRIES = 4 << 20, 4096
+TABLES_OFFSET, ENTRIES = 20 << 20, 4096
 BUILD_ID = "4e" * 20
 
 
@@ -52,7 +52,7 @@ def main():
                 sys.exit(f"{command}: {done.stdout}{done.stderr}")
             return int(done.stdout) / 1e3
 
-        place = ["0", str(FACTS_BYTES), str(ENTRIES)]
+        place = ["0", str(TABLES_OFFSET), str(ENTRIES)]
         rows = {"opened by its path": [lib, *place, "works"], "searched for": ["late.so", *place, "works"]}
         number = 0
         for busy in [0, load]:
