@@ -1,4 +1,4 @@
-/* Windows of code without unwind data on AArch64: one with a rule and one with a stepper, both in C. Captures in a function that they call, and in
+/* Windows of code without unwind data on AArch64, with a rule in C. Captures in a function that they call, and in
  * handlers that interrupt a leaf whose return address is in x30. Prints what is wrong, and ends with 1 then. */
 #define _GNU_SOURCE
 #include <signal.h>
@@ -7,11 +7,12 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <uu.h>
-#include <uu_plugin.h>
+#include <uu_plugin.h> /* UU_SP */
 
 /* Calls the function in x0 with the argument in x1. x29 stays the caller's, so a chain of frame records passes by it.
  * Then a leaf, which is interrupted before and after it has signed its return address. */
 __asm__(".text\n"
+        ".globl code, leaf, code_end\n"
         "code: paciasp\n"
         "    stp x29, x30, [sp, #-32]!\n"
         "    stp x19, x20, [sp, #16]\n"
@@ -52,41 +53,13 @@ static uint32_t rule(void *user, uint64_t pc, struct uu_rule *out) {
     return rule_at((unsigned)(pc - (uint64_t)user), out);
 }
 
-static uint64_t without_code(uint64_t address) {
-    register uint64_t x30 __asm__("x30") = address;
-    __asm__("hint #7" : "+r"(x30)); /* xpaclri */
-    return x30;
-}
-
-static uint32_t step(struct uu_view *view) {
-    struct uu_rule by;
-    struct uu_caller *caller = view->caller;
-    rule_at((unsigned)(view->pc - (view->exact ? 0 : 1) - (uint64_t)view->user), &by);
-    const uint64_t cfa = view->sp + (uint64_t)by.offset;
-    uint64_t ra = view->registers[UU_LR];
-    if (by.slots[11] == UU_SAME && !(view->known >> UU_LR & 1))
-        return UU_STEP_LOST;
-    static const unsigned char places[] = {0, 1, 10};
-    for (unsigned i = 0; i < sizeof places; i++)
-        if (by.slots[places[i]] != UU_SAME && !view->host->read_word(view->walk, cfa + (uint64_t)(by.slots[places[i]] * 8),
-                                                                  &caller->registers[19 + places[i]]))
-            return UU_STEP_LOST;
-    if (by.slots[11] != UU_SAME && !view->host->read_word(view->walk, cfa + (uint64_t)(by.slots[11] * 8), &ra))
-        return UU_STEP_LOST;
-    caller->pc = without_code(ra);
-    caller->registers[UU_SP] = cfa;
-    caller->known = (view->known & 0x3ff80000u) | 1u << UU_SP; /* x19 to x29 */
-    caller->exact = 0;
-    return UU_STEP_DONE;
-}
-
 #define IN(name) __attribute__((noinline, section(#name "_text")))
 extern const char __start_inner_text[], __stop_inner_text[], __start_middle_text[], __stop_middle_text[],
     __start_outer_text[], __stop_outer_text[];
 typedef void function(void *);
 typedef void relay(function *, void *);
 
-static unsigned char *by_rule, *by_step;
+static unsigned char *first, *second;
 static int wrong, checked;
 
 static relay *relay_at(unsigned char *text) {
@@ -100,8 +73,15 @@ struct place {
     const void *start, *end;
 };
 
-static void check(const char *what, const uint64_t *frames, size_t count, uint16_t stop, const struct place *places,
+static void check(const char *what, uint64_t *frames, size_t words, uint16_t stop, const struct place *places,
                   size_t known) {
+    /* A frame in a window has a second word. */
+    size_t count = 0;
+    for (size_t at = 0; at < words;) {
+        const size_t size = UU_FRAME_KIND(frames[at]) == UU_FRAME_WINDOW ? 2 : 1;
+        frames[count++] = frames[at];
+        at += size;
+    }
     int same = count > known && stop == UU_STOP_COMPLETE;
     for (size_t i = 0; same && i < known; i++)
         same = UU_FRAME_ADDRESS(frames[i]) >= (uint64_t)places[i].start &&
@@ -125,9 +105,9 @@ static void on_trap(int signal, siginfo_t *info, void *ucontext) {
     uint16_t stop;
     const uint64_t pc = ((ucontext_t *)ucontext)->uc_mcontext.pc;
     const size_t count = uu_capture(frames, 64, ucontext, &stop);
-    const struct place places[] = {{(void *)pc, (void *)(pc + 1)}, BODY(inner),          AFTER_CALL(by_step),
-                                   BODY(middle),                   AFTER_CALL(by_rule), BODY(outer)};
-    check(pc - (uint64_t)by_rule < TEXT ? "leaf by a rule" : "leaf by a stepper", frames, count, stop, places, 6);
+    const struct place places[] = {{(void *)pc, (void *)(pc + 1)}, BODY(inner),          AFTER_CALL(second),
+                                   BODY(middle),                   AFTER_CALL(first), BODY(outer)};
+    check(pc - (uint64_t)first < TEXT ? "leaf in the first window" : "leaf in the second window", frames, count, stop, places, 6);
     ((ucontext_t *)ucontext)->uc_mcontext.pc += 4;
 }
 
@@ -135,9 +115,9 @@ IN(inner) static void inner(void *end) {
     uint64_t frames[64];
     uint16_t stop;
     const size_t count = uu_capture(frames, 64, NULL, &stop);
-    const struct place places[] = {BODY(inner), AFTER_CALL(by_step), BODY(middle), AFTER_CALL(by_rule), BODY(outer)};
+    const struct place places[] = {BODY(inner), AFTER_CALL(second), BODY(middle), AFTER_CALL(first), BODY(outer)};
     check("call", frames, count, stop, places, 5);
-    unsigned char *const windows[] = {by_rule, by_step};
+    unsigned char *const windows[] = {first, second};
     for (int i = 0; i < 2; i++) {
         void (*trap)(void);
         unsigned char *const at = windows[i] + (leaf - code);
@@ -148,25 +128,22 @@ IN(inner) static void inner(void *end) {
 }
 
 IN(middle) static void middle(void *end) {
-    relay_at(by_step)(inner, end);
+    relay_at(second)(inner, end);
     *(int *)end += 1;
 }
 
 IN(outer) static int outer(void) {
     int end = 0;
-    relay_at(by_rule)(middle, &end);
+    relay_at(first)(middle, &end);
     return end == 2;
 }
 
-static unsigned char *window(uint32_t kind) {
+static unsigned char *window(void) {
     unsigned char *const text = mmap(0, TEXT, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memcpy(text, code, (size_t)(code_end - code));
     __builtin___clear_cache((char *)text, (char *)text + TEXT);
-    struct uu_window window = {.size = sizeof window, .kind = kind, .text = text, .text_len = TEXT, .user = text};
-    if (kind == UU_WINDOW_RULE)
-        window.rule = rule;
-    else
-        window.step = step;
+    struct uu_window window = {.size = sizeof window, .kind = UU_WINDOW_RULE, .text = text, .text_len = TEXT, .user = text,
+                               .rule = rule};
     const int result = uu_register_window(&window);
     if (result) {
         printf("uu_register_window: %d\n", result);
@@ -176,8 +153,8 @@ static unsigned char *window(uint32_t kind) {
 }
 
 int main(void) {
-    by_rule = window(UU_WINDOW_RULE);
-    by_step = window(UU_WINDOW_STEPPER);
+    first = window();
+    second = window();
     struct sigaction action = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO};
     sigaction(SIGTRAP, &action, NULL);
     for (int i = 0; i < 3; i++)
