@@ -15,7 +15,7 @@ import tempfile
 
 TARGETS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/targets/native")
 FUNCTIONS = 2000
-# Of profiler/ring/src: the rule tables follow the facts.
+# Of profiler/ring/src: where the rule tables lie in the memory with the facts (TABLES_OFFSET).
 TABLES_OFFSET, ENTRIES = 20 << 20, 4096
 BUILD_ID = "4e" * 20
 

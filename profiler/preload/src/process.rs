@@ -21,9 +21,9 @@ pub struct Process {
     pub session: Session,
     /// Facts that the recorder has published, and its word that says whether the recording is over.
     pub facts: FactsView,
-    /// The published rule tables, mapped after the facts.
+    /// The published rule tables, the last part of the mapping with the facts.
     pub tables: TablesView,
-    /// The rules made from code of JITs, mapped after the tables.
+    /// The rules made from code of JITs, mapped after the facts.
     pub code_rules: CodeRulesView,
     /// Memory for the table of name ids; all zero in a forked child.
     pub names: *mut NameEntry,

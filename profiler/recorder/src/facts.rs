@@ -169,7 +169,7 @@ impl FactsPublisher {
         self.tables.publish(key, table)
     }
 
-    /// The memory, for the rules that follow the tables.
+    /// The memory, for the rules made from code, which lie before the tables.
     pub fn memory(&self) -> &Arc<SharedMemory> {
         &self.memory
     }

@@ -1,5 +1,5 @@
 //! Layout of the rules that the recorder makes from machine code that JITs have reported without unwind data. They
-//! follow the rule tables in the same memfd. Words of 64 bits:
+//! follow the facts in the same memfd. Words of 64 bits:
 //!
 //! ```text
 //! 0       generation; 0: nothing was published

@@ -7,8 +7,8 @@
 //!   equal blocks. A process claims a *process block* (identity, counters, the table of names already sent); each of
 //!   its threads claims a *thread block* (a ring with one writer and one reader);
 //! * the **facts** ([`facts`]): written by the recorder, read by targets. They hold what the plugins' analyse halves
-//!   found in ELF files, keyed by build-id, followed by the rule tables ([`tables`]) with the same keys, and by rules
-//!   made from code of JITs ([`code_rules`]).
+//!   found in ELF files, keyed by build-id, followed by rules made from code of JITs ([`code_rules`]), and by the rule
+//!   tables ([`tables`]) with the same keys as the facts.
 //!
 //! The recorder treats everything in the session as hostile: it checks bounds and copies before it parses. Everything
 //! in this crate may be used inside a signal handler: no allocation, no lock, no system call, no panic.
