@@ -65,6 +65,8 @@ pub enum Kind {
     Adapter,
     /// Code that leads calls to methods that are found by the receiver.
     Dispatch,
+    /// Code that replaces a frame of compiled code by frames of the interpreter.
+    Replacement,
     /// Anything else.
     Stub,
 }
@@ -240,6 +242,7 @@ fn kind(java: &Java<'_, '_>, blob: u64) -> Option<Kind> {
         [b'n', b'a', b't', b'i', b'v', b'e', b' ', b'n', b'm', b'e', b't', b'h', b'o', b'd', 0, ..] => Kind::Native,
         [b'v', b't', b'a', b'b', b'l', b'e', b' ', ..] => Kind::Dispatch,
         [b'I', b'2', b'C', b'/', b'C', b'2', b'I', b' ', ..] => Kind::Adapter,
+        b"DeoptimizationBl" | b"UncommonTrapBlob" => Kind::Replacement,
         _ => Kind::Stub,
     })
 }

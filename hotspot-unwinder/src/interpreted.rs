@@ -103,6 +103,20 @@ fn set_up(java: &Java<'_, '_>, blob: &Blob, ahead: Option<&Ahead>) -> Option<Fra
     Some(Frame { outer, method: Some((method, index)) })
 }
 
+/// The caller of a frame that is made, and may not be filled in yet: nothing but its links is there.
+#[inline(never)]
+pub fn unfilled(java: &Java<'_, '_>, blob: &Blob) -> Option<Outer> {
+    let guest = java.guest;
+    let sp = guest.view().sp;
+    let rbp = register(guest, RBP).filter(|rbp| rbp.is_multiple_of(8) && *rbp >= sp)?;
+    let mut words = [0; 3];
+    if rbp.wrapping_sub(sp) > SLACK + LOCALS || !guest.run(rbp.checked_sub(8)?, &mut words) {
+        return None;
+    }
+    let [caller_sp, frame, pc] = words;
+    outer(blob, rbp, caller_sp, pc, frame)
+}
+
 fn method_constant(java: &Java<'_, '_>, method: u64) -> Option<u64> {
     java.word(method, java.facts.method_const)
 }

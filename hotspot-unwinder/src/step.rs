@@ -36,8 +36,14 @@ uunwind_core::plain! {
     struct Scratch {
         known: code::Known,
         room: Room,
+        /// Frames of the interpreter that were made a moment ago come next: [`NEXT`], or the return address that they
+        /// have; 0: no.
+        made: u64,
     }
 }
+
+/// In [`Scratch::made`]: the next frame is the innermost one.
+const NEXT: u64 = 1;
 
 /// Bytes of scratch memory that are used.
 pub const SCRATCH: usize = size_of::<Scratch>();
@@ -100,11 +106,30 @@ pub fn step(guest: &Guest<'_>) -> u32 {
         return STEP_NATIVE;
     };
     let Some(blob) = code::find(&java, known, address) else { return STEP_LOST | OVERLAY_DESYNC };
+    if is_made(guest.view().pc, blob.kind, &mut scratch.made) {
+        let left = interpreted::unfilled(&java, &blob).and_then(|outer| leave(&java, &outer));
+        return if left.is_some() { STEP_DONE | OVERLAY_DESYNC } else { STEP_LOST | OVERLAY_DESYNC };
+    }
     match visit(&java, &blob, &mut scratch.room) {
         None => STEP_LOST | OVERLAY_DESYNC,
         Some(Shown::Doubt) => STEP_DONE | OVERLAY_DESYNC,
         Some(Shown::Nothing | Shown::Methods) => STEP_DONE | OVERLAY_INTERPRETER,
     }
+}
+
+/// Whether what a frame of the interpreter holds may not have been written yet, or be what an earlier frame left there.
+/// The code that replaces a frame of compiled code makes all new frames with one and the same return address, and then
+/// fills them in, the outermost first: a frame gets another return address, and then its method
+/// (<https://github.com/openjdk/jdk17u/blob/master/src/hotspot/share/runtime/vframeArray.cpp>, `unpack_on_stack`).
+fn is_made(pc: u64, kind: Kind, made: &mut u64) -> bool {
+    let before = *made;
+    let is_made = before != 0 && kind == Kind::Interpreter;
+    *made = match kind {
+        Kind::Replacement => NEXT,
+        Kind::Interpreter if before == NEXT || before == pc => pc,
+        _ => 0,
+    };
+    is_made
 }
 
 /// Fills in the caller, and emits the methods. `None`: the caller is not known.
@@ -130,7 +155,7 @@ fn visit(java: &Java<'_, '_>, blob: &Blob, room: &mut Room) -> Option<Shown> {
             leave(java, &adapter(java, blob)?)?;
             Some(Shown::Nothing)
         }
-        Kind::Dispatch | Kind::Stub => {
+        Kind::Dispatch | Kind::Replacement | Kind::Stub => {
             leave(java, &stub(java, blob)?)?;
             Some(Shown::Nothing)
         }

@@ -271,6 +271,40 @@ fn anywhere(jvm: &Jvm, tier: &str, options: &[&str]) {
     are_possible(tier, &samples);
 }
 
+/// Frames of the interpreter that were made a moment ago, instead of a frame of compiled code, hold what was on the stack
+/// before: they are in doubt, and those around them are right.
+#[test]
+fn frames_that_are_replaced_are_in_doubt() {
+    let what = "Java frames that are replaced";
+    for jvm in served(what).iter().filter(|jvm| builds::every() || jvm.version >= 17) {
+        let scratch = paths::scratch(&format!("hotspot-replaced-{}", jvm.version));
+        let library = compile::shared(&scratch, "libcap.so", &["hotspot/cap.c"]);
+        let preloaded = compile::shared(&scratch, "replaced.so", &["hotspot/replaced.c"]);
+        build(jvm, &scratch, "hotspot/Chain.java");
+        let command = command(jvm, &scratch, &[], "Chain");
+        let configure = |command: &mut Command| {
+            command.env("UU_TEST_ROUNDS", "20000").env("UU_TEST_CAP", &library).env("LD_PRELOAD", &preloaded);
+            command.env_remove("JAVA_TOOL_OPTIONS").env_remove("_JAVA_OPTIONS");
+        };
+        // Until the JVM's file has been looked at, nothing is known of Java: the next recording finds its table.
+        let mut recorded = (0..4).map(|_| {
+            let mut samples = uu::record(&scratch, EXPLICIT, configure, &words(&command)).expect_code(0).samples();
+            samples.retain(|sample| sample.kind == "explicit" && levels(sample).is_some());
+            samples
+        });
+        let samples = recorded.find(|samples| samples.len() >= 5).unwrap_or_default();
+        for sample in &samples {
+            let names: Vec<String> = methods(sample).into_iter().map(|(name, ..)| name).collect();
+            assert!(sample.flags.contains("desync"), "{}: nothing in doubt\n{}", jvm.version, sample.text());
+            assert!(sample.complete(), "{}: {names:?}\n{}", jvm.version, sample.text());
+            // What is in doubt is left out, at the top.
+            check(sample).unwrap_or_else(|why| panic!("{}: {why}\n{}", jvm.version, sample.text()));
+        }
+        println!("{}: {} samples", jvm.version, samples.len());
+        assert!(samples.len() >= 5, "{}: {} samples", jvm.version, samples.len());
+    }
+}
+
 /// The numbers of the methods `Chain.level0` and so on in a stack, outermost first; `None`: it is not of the program.
 fn levels(sample: &Sample) -> Option<Vec<u32>> {
     let frames = methods(sample);
