@@ -4,8 +4,9 @@
 //! timer take no sample until the thread has used ten times the walk's CPU time. The next sample then also carries the
 //! weight of the skipped ticks, so the profile stays complete, at a lower rate. Costs are counted in frames, not
 //! measured: on a machine that is busy with other work, a clock would count that work, too. Walks of at most
-//! [`MAX_FRAMES`] frames are not charged, unless ticks come while they last, which measure the thread's CPU time: on a
-//! slow machine at a high rate, each walk would be followed by the next one, and the program would not go on.
+//! [`MAX_FRAMES`] frames are not charged, unless several ticks come while they last: the time between these is the
+//! walk's. On a slow machine, each walk would be followed by the next one, and the program would not go on. One tick
+//! alone says nothing: it stands for the time since the one before, nearly all of which was the program's.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use uunwind_core::walk::MAX_FRAMES;
@@ -21,7 +22,7 @@ pub struct Budget {
     owed: AtomicU64,
     /// Ticks skipped since the last sample.
     carried: AtomicU32,
-    /// Ticks that came during the walk.
+    /// 0: no tick has come during the walk. Otherwise one more than the ticks for which it has lasted since the first.
     meanwhile: AtomicU32,
 }
 
@@ -38,7 +39,16 @@ impl Budget {
 
     /// Called when ticks come during a walk.
     pub fn on_ticks_of_walk(&self, ticks: u32) {
-        self.meanwhile.store(self.meanwhile.load(Ordering::Relaxed).saturating_add(ticks), Ordering::Relaxed);
+        let since_first = match self.meanwhile.load(Ordering::Relaxed) {
+            0 => 1,
+            before => before.saturating_add(ticks),
+        };
+        self.meanwhile.store(since_first, Ordering::Relaxed);
+    }
+
+    /// Ends a walk that is not charged.
+    pub fn free(&self) {
+        self.meanwhile.store(0, Ordering::Relaxed);
     }
 
     /// Called when `ticks` expiries of the timer, one every `period` ns, have arrived. `None`: they are skipped.
@@ -67,13 +77,14 @@ impl Budget {
     /// Charges a walk of this many frames.
     pub fn walked(&self, frames: u32, period: u64) {
         let of_frames = u64::from(frames.saturating_sub(MAX_FRAMES)).saturating_mul(FRAME_NS);
-        let of_ticks = u64::from(self.meanwhile.swap(0, Ordering::Relaxed)).saturating_mul(period);
+        let since_first = self.meanwhile.swap(0, Ordering::Relaxed).saturating_sub(1);
+        let of_ticks = u64::from(since_first).saturating_mul(period);
         self.charge(of_frames.max(of_ticks));
     }
 
     /// Charges a walk that the watchdog ended.
     pub fn abandoned(&self, period: u64) {
-        self.meanwhile.store(0, Ordering::Relaxed);
+        self.free();
         self.charge(ABANDONED.saturating_mul(period));
     }
 
@@ -127,12 +138,25 @@ mod tests {
         for during in [1, 3, 40] {
             let budget = account();
             for _ in 0..3 {
-                (0..during).for_each(|_| budget.on_ticks_of_walk(1));
+                (0..=during).for_each(|_| budget.on_ticks_of_walk(1));
                 budget.walked(20, PERIOD);
                 assert_eq!((1..1000).find(|_| budget.on_ticks(1, PERIOD).is_some()), Some(10 * during));
             }
             budget.walked(20, PERIOD);
             assert_eq!(budget.on_ticks(1, PERIOD), Some(0));
+        }
+    }
+
+    /// The kernel's ticks are longer than most periods, and what one stands for was the program's time.
+    #[test]
+    fn one_tick_during_a_walk_is_not_charged() {
+        let budget = account();
+        for _ in 0..100 {
+            budget.on_ticks_of_walk(40);
+            budget.walked(20, PERIOD);
+            assert!(budget.on_ticks(1, PERIOD).is_some());
+            budget.on_ticks_of_walk(40);
+            budget.free();
         }
     }
 

@@ -101,6 +101,8 @@ pub unsafe fn write_sample(
         slot.budget.abandoned(period);
     } else if is_tick {
         slot.budget.walked(cost, period);
+    } else {
+        slot.budget.free();
     }
     // SAFETY: this thread is the writer.
     let ring = unsafe { ring(block) };
