@@ -112,8 +112,8 @@ pub fn render(recording: &Recording, profile: &Profile, style: Style, out: &mut 
     if others > 0 {
         let _ = writeln!(
             out,
-            "             {:>8} taken by the kernel while the thread could take no stack of its own: with SIGTRAP blocked, or, \
-             with events of the user mode alone, in page faults",
+            "             {:>8} taken by the kernel while the thread took no stack of its own: after one of thousands of \
+             frames, for a while; with SIGTRAP blocked; or, with events of the user mode alone, in page faults",
             others
         );
     }
