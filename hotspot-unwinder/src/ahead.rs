@@ -5,8 +5,9 @@
 use crate::instruction::{decode, Effect, LONGEST, RAX};
 use uunwind_core::plugin::guest::Guest;
 
-/// Limit of instructions, and of the bytes that are read at once.
+/// Limit of instructions, until one gives stack back; of those from there on; and of the bytes that are read at once.
 const INSTRUCTIONS: u32 = 128;
+const LAST: u32 = 32;
 const CHUNK: usize = 48;
 
 /// How it ends.
@@ -80,7 +81,8 @@ pub struct Ahead {
     pub peak: i32,
 }
 
-const NOTHING: Ahead = Ahead {
+/// Nothing.
+pub const NOTHING: Ahead = Ahead {
     end: End::Unknown,
     sp: (Base::Sp, 0),
     frame: None,
@@ -128,7 +130,11 @@ fn follow(guest: &Guest<'_>, code: &Code, pc: u64, ahead: &mut Ahead) {
     let mut state = State { ahead, frame: (Base::Frame, 0), last_pop: None, last_push: None };
     let mut window = Window { bytes: [0; CHUNK], start: 0, len: 0 };
     let mut at = pc;
-    for _ in 0..INSTRUCTIONS {
+    for count in 0..INSTRUCTIONS + LAST {
+        // Not in the middle of a frame's end, which would look like something that was pushed.
+        if count >= INSTRUCTIONS && state.ahead.peak == 0 && !state.ahead.leaves {
+            break;
+        }
         if at == code.until && code.until != 0 {
             state.ahead.end = End::Reached;
             break;

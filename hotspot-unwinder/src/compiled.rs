@@ -163,6 +163,8 @@ fn raised(blob: &Blob, ahead: &Ahead) -> Option<u64> {
         },
         (End::Return, _) => 0,
         _ if ahead.frame.is_some() => before_call,
+        // This may be the frame itself, and not what was pushed.
+        _ if ahead.peak > 0 && ahead.peak >= whole - 8 => return None,
         _ => ahead.peak,
     };
     u64::try_from(bytes).ok().filter(|_| bytes <= PUSHED)
@@ -210,4 +212,25 @@ fn pops_after(java: &Java<'_, '_>, pc: u64) -> u64 {
         popped = popped.wrapping_add(8);
     }
     popped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ahead::NOTHING;
+
+    /// Where the code is not followed to its return, what gives back as much as the frame has may be its end.
+    #[test]
+    fn the_end_of_a_frame_is_not_taken_for_what_was_pushed() {
+        let blob = Blob { address: 0, kind: Kind::Method, code: 0, end: 0, frame_words: 10, complete: Some(0) };
+        let bytes = |end, sp, peak, frame| raised(&blob, &Ahead { end, sp: (Base::Sp, sp), peak, frame, ..NOTHING });
+        for end in [End::Unknown, End::JumpOut, End::Jump] {
+            assert_eq!(bytes(end, 64, 64, None), None, "{end:?}: add $64,%rsp, and no pop of rbp yet");
+            assert_eq!(bytes(end, 72, 72, Some((Base::Sp, 64))), None, "{end:?}: rbp is popped");
+            assert_eq!(bytes(end, 0, 0, None), Some(0));
+            assert_eq!(bytes(end, 0, 16, None), Some(16), "{end:?}: two registers that were pushed");
+        }
+        assert_eq!(bytes(End::Return, 72, 72, Some((Base::Sp, 64))), Some(0));
+        assert_eq!(bytes(End::Return, 88, 88, Some((Base::Sp, 80))), Some(16));
+    }
 }
