@@ -104,35 +104,36 @@ impl<'j, 'g, 'v> Scopes<'j, 'g, 'v> {
         Some(depth)
     }
 
-    /// Emits the methods at a call, by its entry. False: nothing was emitted.
+    /// Emits the methods at a call, by its entry. `None`: nothing was emitted. False: not all of them.
     #[inline(never)]
-    pub fn emit_at(&self, entry: u64, room: &mut Room) -> bool {
-        self.record(entry).is_some_and(|record| self.emit_from(record, room))
+    pub fn emit_at(&self, entry: u64, room: &mut Room) -> Option<bool> {
+        self.emit_from(self.record(entry)?, room)
     }
 
-    fn emit_from(&self, record: u32, room: &mut Room) -> bool {
-        // Counted first, so that either all are emitted or none.
-        if record == 0 || self.depth(record).is_none() {
-            return false;
-        }
+    fn emit_from(&self, record: u32, room: &mut Room) -> Option<bool> {
+        let depth = self.depth(record).filter(|depth| *depth > 0)?;
         let mut record = record;
-        for _ in 0..DEEPEST {
-            let Some(scope) = self.scope(record) else { break };
-            if !method::emit(self.java, scope.method, u32::try_from(scope.index).ok(), room) {
-                return false;
+        for emitted in 0..depth {
+            let scope = self.scope(record);
+            let is_emitted = scope.is_some_and(|scope| {
+                record = scope.caller;
+                method::emit(self.java, scope.method, u32::try_from(scope.index).ok(), room)
+            });
+            if !is_emitted {
+                return (emitted > 0).then_some(false);
             }
-            record = scope.caller;
         }
-        true
+        Some(true)
     }
 
-    /// Emits the methods at an instruction between two entries: those in which both are. False: nothing was emitted.
+    /// Emits the methods at an instruction between two entries: those in which both are. `None` and false: as
+    /// [`Scopes::emit_at`].
     #[inline(never)]
-    pub fn emit_between(&self, offset: i32, room: &mut Room) -> bool {
-        let Some(after) = self.first_from(offset) else { return false };
+    pub fn emit_between(&self, offset: i32, room: &mut Room) -> Option<bool> {
+        let after = self.first_from(offset)?;
         let both = after.checked_sub(1).and_then(|before| Some((self.record(before)?, self.record(after)?)));
-        let Some((before, after)) = both.filter(|(before, after)| *before != 0 && *after != 0) else { return false };
-        self.common(before, after).is_some_and(|record| self.emit_from(record, room))
+        let (before, after) = both.filter(|(before, after)| *before != 0 && *after != 0)?;
+        self.emit_from(self.common(before, after)?, room)
     }
 
     /// The innermost record from the second one on whose method, and all of whose callers, are those of the first one,

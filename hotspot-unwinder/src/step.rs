@@ -221,8 +221,10 @@ fn methods(java: &Java<'_, '_>, blob: &Blob, offset: i32, room: &mut Room) -> Sh
                 Some(entry) => scopes.emit_at(entry, room),
                 None => scopes.emit_between(offset, room),
             };
-            if emitted {
-                return Shown::Methods;
+            match emitted {
+                Some(true) => return Shown::Methods,
+                Some(false) => return Shown::Doubt,
+                None => {}
             }
         }
     }

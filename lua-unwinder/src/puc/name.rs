@@ -255,12 +255,17 @@ fn setter_in(guest: &Guest<'_>, facts: &Facts, proto: &Proto, last: u32, registe
     let mut setter = None;
     let mut target = 0i64;
     let mut index = 0;
+    // The next word that is an instruction.
+    let mut executed = 0;
     while index < last {
         let count = last.wrapping_sub(index).min(BLOCK);
         let mut words = [0; WORDS];
         block(guest, proto, index, count, &mut words)?;
         let halves = words.iter().flat_map(|word| [*word as u32, (*word >> 32) as u32]);
         for (i, index) in halves.zip(index..last) {
+            if index < executed {
+                continue;
+            }
             let (flagged, a) = (facts.flagged_role(i), a(i));
             let changes = match flagged & !role::SETS_A {
                 role::LOAD_NIL => {
@@ -278,6 +283,11 @@ fn setter_in(guest: &Guest<'_>, facts: &Facts, proto: &Proto, last: u32, registe
                     }
                     false
                 }
+                role::CLOSURE_51 => {
+                    let inner = i.checked_shr(facts.code.bx).unwrap_or(0);
+                    executed = index.wrapping_add(1).wrapping_add(upvalues_51(guest, proto, inner)?);
+                    register == a
+                }
                 _ => flagged & role::SETS_A != 0 && register == a,
             };
             if changes {
@@ -287,6 +297,19 @@ fn setter_in(guest: &Guest<'_>, facts: &Facts, proto: &Proto, last: u32, registe
         index = index.wrapping_add(count);
     }
     setter
+}
+
+/// The number of upvalues of an inner function, by its index in the Proto of 5.1 that it is in: `p[index]->nups`.
+#[inline(never)]
+fn upvalues_51(guest: &Guest<'_>, proto: &Proto, index: u32) -> Option<u32> {
+    const FUNCTIONS: u32 = 32;
+    const COUNT: u32 = 88;
+    const UPVALUES: u64 = 112;
+    if index >= proto.half(guest, COUNT)? {
+        return None;
+    }
+    let inner = guest.word(proto.word(guest, FUNCTIONS)?.wrapping_add(8 * u64::from(index)))?;
+    guest.byte(inner.wrapping_add(UPVALUES)).map(u32::from)
 }
 
 /// The index of the instruction that a jump at `index` leads to.

@@ -15,3 +15,22 @@ local function nest(n)
   return (("x"):gsub(".", function() nest(n - 1) end))
 end
 nest(60)
+-- In 5.1 words follow the instruction that makes a closure. They look like instructions that load an upvalue or a local
+-- variable into the register of the function that is called.
+local outer = 0
+function call_it(f) f() end
+function takes(f)
+  if outer == 0 then cap() end
+  return f
+end
+local function first_is_called()
+  takes(function() return outer end)
+  takes(function() return done, outer, t end)(1)
+end
+first_is_called()
+local function with_local(n)
+  local m = n
+  takes(function() return m + n + outer end)
+end
+with_local(1)
+call_it(function() takes(function() return outer, done end) end)

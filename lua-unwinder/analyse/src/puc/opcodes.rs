@@ -74,7 +74,7 @@ const LUA_5_1: &[u8] = &[
     FOR_LOOP_51,
     PLAIN,
     PLAIN,
-    A,
+    A | CLOSURE_51,
     A,
 ];
 
