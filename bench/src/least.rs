@@ -40,6 +40,11 @@ pub struct Unwinding<const PREFETCH: bool> {
     base: u64,
 }
 
+/// The lines that an address may be in: nearly always the first one.
+fn lines(address: u64) -> impl Iterator<Item = usize> {
+    (0..4).map(move |n| (address as usize % BYTES / LINE + n) % (BYTES / LINE))
+}
+
 impl<const PREFETCH: bool> Unwinding<PREFETCH> {
     pub fn new() -> Unwinding<PREFETCH> {
         let image = Image::open(std::path::Path::new("/proc/self/exe")).expect("this program");
@@ -54,7 +59,7 @@ impl<const PREFETCH: bool> Unwinding<PREFETCH> {
         Unwinding { entries: vec![[Entry::default(); 4]; BYTES / LINE], rules: words.collect(), len: bytes.len(), base }
     }
 
-    /// Stores the rule of a return address, in the own place of the address or another one in its line.
+    /// Stores the rule of a return address, in the own place of the address or another one in its lines.
     #[cold]
     fn learn(&mut self, address: u64) {
         // SAFETY: the words of the vector as bytes; the last one may have some more.
@@ -64,18 +69,19 @@ impl<const PREFETCH: bool> Unwinding<PREFETCH> {
             panic!("{address:#x} has no short rule");
         };
         assert!(Short::from_word(rule.word()).is_some(), "{address:#x}: {rule:?}");
-        let (line, own) = (address as usize % BYTES / LINE, address as usize % LINE / 16);
-        let line = &mut self.entries[line];
-        let place = (0..4).map(|n| (own + n) % 4).find(|at| line[*at].address == 0);
-        line[place.expect("a place in the line")] = Entry { address, rule: rule.word() };
+        let own = address as usize % LINE / 16;
+        let places = lines(address).flat_map(|line| (0..4).map(move |n| (line, (own + n) % 4)));
+        let place = places.into_iter().find(|(line, at)| self.entries[*line][*at].address == 0);
+        let (line, at) = place.expect("a place in a line");
+        self.entries[line][at] = Entry { address, rule: rule.word() };
     }
 
     /// The rule of an address that is not in its own place.
     #[cold]
     #[inline(never)]
     fn elsewhere(&self, address: u64) -> u64 {
-        let line = &self.entries[address as usize % BYTES / LINE];
-        line.iter().find(|entry| entry.address == address).map_or(0, |entry| entry.rule)
+        let mut entries = lines(address).flat_map(|line| &self.entries[line]);
+        entries.find(|entry| entry.address == address).map_or(0, |entry| entry.rule)
     }
 
     /// The frames from this one on; where it returns fewer, the last one's rule is to be learned.
