@@ -13,6 +13,52 @@ use crate::frame::user_word;
 use crate::memory::guarded::Words;
 use crate::memory::StackWords;
 use crate::stop_reason::StopReason;
+use core::ops::Range;
+
+/// Frames that are compared and copied in one turn of a loop, one after the other.
+const TOGETHER: usize = 4;
+
+/// Writes the frame words of these return addresses to `to`, each once it was found below its address in `above`.
+/// False: one has changed.
+///
+/// # Safety
+/// All three must have these indices; others may write the first two meanwhile. [`StackWords::reaches`] must be true of
+/// the addresses.
+// A function of its own, which has all registers for itself.
+#[inline(never)]
+unsafe fn copy_same(
+    above: *const u64,
+    pcs: *const u64,
+    to: *mut u64,
+    indices: Range<usize>,
+    stack: impl StackWords,
+) -> bool {
+    let Range { start: mut index, end } = indices;
+    // SAFETY: the caller guarantees the indices and the addresses.
+    unsafe {
+        let same = |at: usize| {
+            let pc = pcs.add(at).read_volatile();
+            let is_same = stack.word_within(above.add(at).read_volatile()) == pc;
+            if is_same {
+                to.add(at).write(user_word(pc));
+            }
+            is_same
+        };
+        while index + TOGETHER <= end {
+            if !same(index) || !same(index + 1) || !same(index + 2) || !same(index + 3) {
+                return false;
+            }
+            index += TOGETHER;
+        }
+        while index < end {
+            if !same(index) {
+                return false;
+            }
+            index += 1;
+        }
+    }
+    true
+}
 
 /// Whether the input at this index is unchanged.
 ///
@@ -115,19 +161,16 @@ impl VerifiedTail {
             let mut index = 0;
             for input in inputs {
                 let next = usize::from(first_steps.add(input).read_volatile()).min(count);
-                while index < next {
-                    let Some(pc) = is_same(index) else { return false };
-                    to.add(index).write(user_word(pc));
-                    index += 1;
+                if index < next && !copy_same(above, pcs, to, index..next, stack) {
+                    return false;
                 }
+                index = index.max(next);
                 if !input_is_same(blocks, input, stack) {
                     return false;
                 }
             }
-            while index < count {
-                let Some(pc) = is_same(index) else { return false };
-                to.add(index).write(user_word(pc));
-                index += 1;
+            if index < count && !copy_same(above, pcs, to, index..count, stack) {
+                return false;
             }
             if further && is_same(count).is_none() {
                 return false;
