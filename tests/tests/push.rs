@@ -1,149 +1,12 @@
 //! `uu record --push`: receivers made from Pyroscope's published interface get every sample that the recording has, and
 //! whatever else answers, or does not, the program ends as ever, and what was lost is counted.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use uunwind_tests::pprof::{self, Profile};
+use uunwind_tests::pprof::Profile;
+use uunwind_tests::receiver::{local, ok, Does, Server};
 use uunwind_tests::uu::Recording;
 use uunwind_tests::{compile, paths, uu};
-
-/// A request, as it came.
-#[derive(Clone, Debug, Default)]
-struct Request {
-    /// Method, target and version.
-    line: String,
-    headers: Vec<(String, String)>,
-    body: Vec<u8>,
-}
-
-impl Request {
-    fn header(&self, name: &str) -> &str {
-        self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map_or("", |(_, value)| value)
-    }
-
-    /// A parameter of the query, decoded.
-    fn parameter(&self, name: &str) -> String {
-        let target = self.line.split(' ').nth(1).expect("a target");
-        let (_, query) = target.split_once('?').expect("a query");
-        let pair = query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name);
-        let value = pair.unwrap_or_else(|| panic!("no {name} in {query}")).1;
-        let mut bytes = Vec::new();
-        let mut rest = value.bytes();
-        while let Some(byte) = rest.next() {
-            let mut digit = || char::from(rest.next().expect("two digits")).to_digit(16).expect("a digit") as u8;
-            bytes.push(if byte == b'%' { digit() << 4 | digit() } else { byte });
-        }
-        String::from_utf8(bytes).expect("UTF-8")
-    }
-
-    /// The profile: the form's one file.
-    fn profile(&self) -> Profile {
-        let boundary = self.header("content-type").strip_prefix("multipart/form-data; boundary=").expect("a form");
-        let (begin, end) = (format!("--{boundary}\r\n"), format!("\r\n--{boundary}--\r\n"));
-        let part = self.body.strip_prefix(begin.as_bytes()).and_then(|rest| rest.strip_suffix(end.as_bytes()));
-        let part = part.expect("one part");
-        let head = part.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a head");
-        let text = String::from_utf8_lossy(&part[..head]);
-        assert!(text.contains("name=\"profile\"") && text.contains("filename="), "{text}");
-        pprof::read(&pprof::gunzip(&part[head + 4..]))
-    }
-}
-
-/// Reads a request; `None`: the connection ended before.
-fn read(stream: &mut TcpStream) -> Option<Request> {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).ok()?;
-        head.push(byte[0]);
-    }
-    let head = String::from_utf8(head).expect("an ASCII head");
-    let mut lines = head.trim_end().split("\r\n");
-    let line = lines.next().unwrap_or_default().to_owned();
-    let pair = |line: &str| line.split_once(": ").map(|(key, value)| (key.to_owned(), value.to_owned()));
-    let mut request = Request { line, headers: lines.filter_map(pair).collect(), body: Vec::new() };
-    request.body = vec![0; request.header("content-length").parse().expect("a length")];
-    stream.read_exact(&mut request.body).ok()?;
-    Some(request)
-}
-
-/// A server: what it does with each connection, by the number of it from 0 on.
-struct Server {
-    port: u16,
-    requests: Arc<Mutex<Vec<Request>>>,
-    over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// What a server does with a connection.
-#[derive(Clone, Copy)]
-enum Does {
-    /// Reads the request, and answers this.
-    Answers(&'static str),
-    /// Answers before it has read anything, and closes.
-    Throws(&'static str),
-    /// Closes halfway.
-    Closes,
-    /// Neither reads nor answers.
-    Sleeps,
-}
-
-const OK: Does = Does::Answers("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
-
-impl Server {
-    fn start(does: impl Fn(usize) -> Does + Send + 'static) -> Server {
-        Server::at(0, does)
-    }
-
-    /// On this port; 0: any.
-    fn at(port: u16, does: impl Fn(usize) -> Does + Send + 'static) -> Server {
-        let listener = TcpListener::bind(("127.0.0.1", port)).expect("a port");
-        let port = listener.local_addr().expect("an address").port();
-        let (requests, over) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
-        let (kept, ends) = (requests.clone(), over.clone());
-        let thread = std::thread::spawn(move || {
-            let mut open = Vec::new();
-            for (number, stream) in listener.incoming().enumerate() {
-                if ends.load(Ordering::Relaxed) {
-                    return;
-                }
-                let mut stream = stream.expect("a connection");
-                match does(number) {
-                    Does::Answers(answer) => {
-                        if let Some(request) = read(&mut stream) {
-                            kept.lock().expect("no panic").push(request);
-                            let _ = stream.write_all(answer.as_bytes());
-                        }
-                    }
-                    Does::Throws(answer) => {
-                        let _ = stream.write_all(answer.as_bytes());
-                    }
-                    Does::Closes => {
-                        let _ = stream.read(&mut [0; 100]);
-                    }
-                    Does::Sleeps => open.push(stream),
-                }
-            }
-        });
-        Server { port, requests, over, thread: Some(thread) }
-    }
-
-    fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
-    }
-
-    /// The requests that were read.
-    fn end(mut self) -> Vec<Request> {
-        self.over.store(true, Ordering::Relaxed);
-        let _ = TcpStream::connect(("127.0.0.1", self.port));
-        self.thread.take().into_iter().for_each(|thread| thread.join().expect("a receiver that validates"));
-        std::mem::take(&mut self.requests.lock().expect("no panic"))
-    }
-}
 
 fn program(scratch: &Path) -> PathBuf {
     compile::gcc(scratch, "allocates", &["compat/allocates.c"], &[])
@@ -159,19 +22,10 @@ fn pushed(scratch: &Path, url: &str, milliseconds: &str, options: &[&str], secre
     uu::record(scratch, &options, configure, &[program.as_os_str(), milliseconds.as_ref()]).expect_code(0)
 }
 
-/// What the recording's own report says, read by the same reader.
-fn local(recording: &Recording, scratch: &Path) -> Profile {
-    let out = scratch.join("local.pb.gz");
-    let words = ["report".as_ref(), recording.file.as_os_str(), "-o".as_ref(), out.as_os_str()];
-    let done = uu::command(scratch, &words).output().expect("uu runs");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    pprof::read(&pprof::gunzip(&std::fs::read(out).expect("a profile")))
-}
-
 #[test]
 fn a_store_gets_every_sample_once() {
     let scratch = paths::scratch("push-all");
-    let server = Server::start(|_| OK);
+    let server = Server::start(|_| ok());
     let options = ["--service", "shop.cart", "--label", "zone=b", "--label", "tier=1"];
     let secrets = [("UU_PUSH_USER", "tenant"), ("UU_PUSH_PASSWORD", "geheim")];
     let recording = pushed(&scratch, &format!("{}/store/", server.url()), "3500", &options, &secrets);
@@ -214,7 +68,7 @@ fn what_nobody_took_is_sent_by_a_later_recording() {
     // Another program may have taken the port; then there is nothing to see here.
     let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) else { return };
     drop(listener);
-    let server = Server::at(port, |_| OK);
+    let server = Server::at(port, |_| ok());
     let second = pushed(&scratch, &url, "300", &[], &[]);
     let requests = server.end();
     let mut got = Profile::default();
@@ -228,7 +82,8 @@ fn what_nobody_took_is_sent_by_a_later_recording() {
 #[test]
 fn refusals_are_final_and_said_once() {
     let scratch = paths::scratch("push-refused");
-    let server = Server::start(|_| Does::Answers("HTTP/1.1 401 Unauthorized\r\nContent-Length: 6\r\n\r\nsecret"));
+    let server =
+        Server::start(|_| Does::Answers(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 6\r\n\r\nsecret".to_vec()));
     let recording = pushed(&scratch, &server.url(), "2500", &[], &[("UU_PUSH_TOKEN", "wrong")]);
     let requests = server.end();
     assert!(requests.len() >= 2 && requests.iter().all(|request| request.header("authorization") == "Bearer wrong"));
@@ -243,14 +98,15 @@ fn trouble_is_survived_and_nothing_is_lost() {
     for (name, trouble, said) in [
         ("garbage", Does::Throws("\u{1}\u{2}SSH-2.0\r\n\r\n\r\n"), "its answer is not HTTP"),
         ("closes", Does::Closes, "uu tries again"),
-        ("busy", Does::Answers("HTTP/1.1 503 Busy\r\nRetry-After: 1\r\n\r\n"), "the answer is 503"),
+        ("busy", Does::Answers(b"HTTP/1.1 503 Busy\r\nRetry-After: 1\r\n\r\n".to_vec()), "the answer is 503"),
     ] {
         let scratch = paths::scratch(&format!("push-{name}"));
-        let server = Server::start(move |number| if number == 0 { trouble } else { OK });
+        let is_read = matches!(trouble, Does::Answers(_));
+        let server = Server::start(move |number| if number == 0 { trouble.clone() } else { ok() });
         let recording = pushed(&scratch, &server.url(), "4500", &[], &[]);
         let mut got = Profile::default();
         let requests = server.end();
-        let taken = requests.iter().skip(usize::from(matches!(trouble, Does::Answers(_))));
+        let taken = requests.iter().skip(usize::from(is_read));
         taken.for_each(|request| got.add(&request.profile()));
         assert!(recording.outcome.stderr.contains(said), "{name}: {}", recording.outcome.text());
         assert_eq!(got.stacks, local(&recording, &scratch).stacks, "{name}: {}", recording.outcome.text());
@@ -272,7 +128,7 @@ fn a_store_that_says_nothing_holds_nobody_up_for_long() {
 fn wrong_values_are_refused_before_the_program_starts() {
     let scratch = paths::scratch("push-values");
     for (options, why) in [
-        (&["--push", "https://h"][..], "uu speaks http:// only"),
+        (&["--push", "ftp://h"][..], "give an URL"),
         (&["--push", "localhost"], "give an URL"),
         (&["--push", "http://u:p@h"], "credentials stand in the environment"),
         (&["--push", "http://h", "--label", "x"], "a label is KEY=VALUE"),

@@ -176,8 +176,9 @@ Snapshots: SIGUSR2 to uu (or uu snapshot) and --every write what there is so far
 with .1.uu, .2.uu and so on at its end. The recording goes on.
 
 With --push, uu (never PROGRAM) sends what each 10 s have brought to the store's /ingest: gzip pprof, as Pyroscope and
-Grafana Alloy take it; by http:// only. Credentials are in UU_PUSH_TOKEN, or UU_PUSH_USER and UU_PUSH_PASSWORD. What the
-store does not take now is kept, at most 64 MiB, and sent later, by a later uu, too.
+Grafana Alloy take it. Credentials are in UU_PUSH_TOKEN, or UU_PUSH_USER and UU_PUSH_PASSWORD. For https://, the system's
+certificates are trusted, or those in SSL_CERT_FILE and SSL_CERT_DIR; proxies are those of https_proxy and http_proxy.
+What the store does not take now is kept, at most 64 MiB, and sent later, by a later uu, too.
 
 With --kernel, and with a rate above 1000, the kernel takes the samples with a clock of its own (perf events, on Linux
 6.15 or later): at any rate, with its own functions for --kernel. It takes root, or CAP_PERFMON and CAP_BPF, or

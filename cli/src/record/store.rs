@@ -35,11 +35,13 @@ impl Store {
                 TargetError::Credentials => ("--push", "the environment".to_owned()),
                 // It may have a password.
                 TargetError::Secret => ("--push", "URL".to_owned()),
-                TargetError::Https | TargetError::Url => ("--push", text(url)),
+                // Its value may have a password, too.
+                TargetError::Proxy(_) => ("--push", text(url)),
+                TargetError::Url => ("--push", text(url)),
             };
             Failure::new(format!("{option} {value}: {error}"))
         };
-        let target = Target::new(&text(url), &service, &labels, credentials()).map_err(wrong)?;
+        let target = Target::new(&text(url), &service, &labels, credentials(), &variable).map_err(wrong)?;
         let every = options.push_every.as_ref().map(|time| options::seconds(time, "--push-every")).transpose()?;
         Ok(Store { target, every: every.unwrap_or(PUSHED) })
     }
@@ -68,9 +70,12 @@ pub(super) fn labels(given: &[OsString]) -> Result<Vec<(String, String)>, Failur
 /// Time between profiles that are pushed.
 const PUSHED: Duration = Duration::from_secs(10);
 
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
 /// Who pushes: not in options, which others can see.
 fn credentials() -> Credentials {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     match (variable("UU_PUSH_TOKEN"), variable("UU_PUSH_USER")) {
         (Some(token), _) => Credentials::Bearer(token),
         (None, Some(user)) => Credentials::Basic(user, variable("UU_PUSH_PASSWORD").unwrap_or_default()),

@@ -1,21 +1,34 @@
 //! Sends profiles of a recording that goes on to a store of profiles: `uu record --push URL`.
 //!
 //! ```text
-//! target   where profiles go, and under which name: checked before the program starts
-//! window   the part of a recording that was not sent yet, as pprof
-//! spool    profiles that wait, in files, at most so many bytes
-//! sender   a thread that sends them, again where that may help, and counts what became of them
-//! http     one request of HTTP/1.1, whose answer may be anything
+//! target       where profiles go, and under which name: checked before the program starts
+//! url          an URL in its parts
+//! credentials  who asks
+//! proxy        what stands between, by the usual variables
+//! window       the part of a recording that was not sent yet, as pprof
+//! spool        profiles that wait, in files, at most so many bytes
+//! sender       a thread that sends them, again where that may help, and counts what became of them
+//! pyroscope    a profile as Pyroscope takes it
+//! http         one request of HTTP/1.1, whose answer may be anything
+//! connection   TCP or TLS, with a deadline
+//! tls          whom the system trusts, and why not
 //! ```
 //!
 //! A report room: nothing of it is in the program, which never talks to a network.
 
+mod connection;
+mod credentials;
 mod http;
+mod proxy;
+mod pyroscope;
 mod sender;
 mod spool;
 mod target;
+mod tls;
+mod url;
 mod window;
 
+pub use credentials::Credentials;
 pub use sender::{Counts, Sender};
-pub use target::{Credentials, Target, TargetError};
+pub use target::{Target, TargetError};
 pub use window::{Profile, Windows};

@@ -1,9 +1,11 @@
 //! The thread that sends. What may succeed later is tried again, later and later; what never will is dropped, counted
 //! and said once.
 
-use crate::http::{ingest, Answer};
+use crate::http::Answer;
+use crate::pyroscope::{ingest, query};
 use crate::spool::{Spool, Waiting};
 use crate::target::Target;
+use crate::tls::Trust;
 use crate::window::Profile;
 use std::fs;
 use std::io;
@@ -58,6 +60,7 @@ impl Sender {
         let begin = Instant::now();
         let mut work = Work {
             target,
+            trust: Trust::default(),
             spool,
             say: Box::new(say),
             counts: Counts::default(),
@@ -85,6 +88,7 @@ impl Sender {
 
 struct Work {
     target: Target,
+    trust: Trust,
     spool: Spool,
     say: Box<dyn Fn(&str) + Send>,
     counts: Counts,
@@ -174,7 +178,7 @@ impl Work {
         let attempt = if waiting.query.is_empty() {
             Attempt::Refused("it was damaged while it waited".to_owned())
         } else {
-            judge(ingest(&self.target, &waiting.query, &waiting.body, longest))
+            judge(ingest(&self.target, &mut self.trust, &waiting.query, &waiting.body, longest))
         };
         match attempt {
             Attempt::Sent => {
@@ -226,45 +230,25 @@ impl Work {
 
 /// What an answer means. That credentials are wrong, or the path, will not change by itself.
 fn judge(answer: io::Result<Answer>) -> Attempt {
-    let Answer { status, retry_after, text } = match answer {
+    let answer = match answer {
         Ok(answer) => answer,
         Err(error) => return Attempt::Later(error.to_string(), None),
     };
-    let said = text.split(['\r', '\n']).find(|line| !line.trim().is_empty()).unwrap_or_default();
-    let said = uunwind_report::formats::printable(said.trim());
+    let (status, retry_after, said) = (answer.status, answer.retry_after, answer.text());
     let why = match status {
         401 | 403 => {
             format!("{status}: credentials are missing or wrong (UU_PUSH_TOKEN, or UU_PUSH_USER and UU_PUSH_PASSWORD)")
         }
+        407 => format!("{status}: the proxy wants credentials: http://USER:PASSWORD@HOST:PORT in http_proxy"),
         404 | 405 => format!("{status}: there is no /ingest"),
         _ if said.is_empty() => format!("the answer is {status}"),
         _ => format!("the answer is {status}: {said}"),
     };
     match status {
         200..=299 => Attempt::Sent,
-        408 | 425 | 429 | 500..=599 => Attempt::Later(why, retry_after),
+        407 | 408 | 425 | 429 | 500..=599 => Attempt::Later(why, retry_after),
         _ => Attempt::Refused(why),
     }
-}
-
-/// The query of `POST /ingest` ([Pyroscope's server API](https://grafana.com/docs/pyroscope/latest/reference-server-api/)).
-fn query(name: &str, profile: &Profile) -> String {
-    let Profile { from, until, rate, .. } = profile;
-    let (from, until) = (from / 1_000_000_000, until.div_ceil(1_000_000_000));
-    let name = encoded(name);
-    format!("name={name}&from={from}&until={until}&format=pprof&spyName=uu&sampleRate={rate}&units=samples&aggregationType=sum")
-}
-
-/// [RFC 3986](https://www.rfc-editor.org/rfc/rfc3986), section 2.
-fn encoded(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut out, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-        out
-    })
 }
 
 #[cfg(test)]
@@ -274,23 +258,14 @@ mod tests {
     #[test]
     fn answers_are_final_or_not() {
         for (status, is_final) in [(400, true), (401, true), (404, true), (413, true), (422, true)] {
-            let answer = Answer { status, retry_after: None, text: String::new() };
+            let answer = Answer { status, retry_after: None, body: Vec::new() };
             assert_eq!(matches!(judge(Ok(answer)), Attempt::Refused(_)), is_final, "{status}");
         }
-        for status in [408, 429, 500, 503] {
-            let answer = Answer { status, retry_after: Some(Duration::from_secs(9)), text: "busy\nnow".to_owned() };
+        for status in [407, 408, 429, 500, 503] {
+            let answer = Answer { status, retry_after: Some(Duration::from_secs(9)), body: b"busy\nnow".to_vec() };
             let Attempt::Later(why, asked) = judge(Ok(answer)) else { panic!("{status} is final") };
-            assert_eq!((why, asked), (format!("the answer is {status}: busy"), Some(Duration::from_secs(9))));
+            assert!(why.contains(&status.to_string()) && asked == Some(Duration::from_secs(9)), "{why}");
         }
         assert!(matches!(judge(Err(io::ErrorKind::ConnectionRefused.into())), Attempt::Later(..)));
-    }
-
-    #[test]
-    fn queries_are_encoded() {
-        let profile = Profile { bytes: vec![], from: 1_500_000_000, until: 11_500_000_000, rate: 99, samples: 7 };
-        let query = query("a{b=c d,e=\u{e4}}", &profile);
-        let (name, rest) = query.split_once('&').expect("parameters");
-        assert_eq!(name, "name=a%7Bb%3Dc%20d%2Ce%3D%C3%A4%7D");
-        assert!(rest.starts_with("from=1&until=12&format=pprof&"), "{rest}");
     }
 }

@@ -1,0 +1,187 @@
+//! A connection to a store: TCP, or TLS over it, through a proxy where one is named. Each read and write of it ends
+//! when the request's time is over.
+
+use crate::proxy::Proxy;
+use crate::tls::{explained, Trust};
+use crate::url::Url;
+use rustls::{ClientConnection, StreamOwned};
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+use uunwind_clock::Instant;
+
+/// Longest time until a connection stands.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Addresses of a host that are tried.
+const ADDRESSES: usize = 4;
+/// Bytes of a proxy's answer that are read.
+const HEAD: usize = 8 << 10;
+
+/// When a request must be over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    begin: Instant,
+    longest: Duration,
+}
+
+impl Deadline {
+    pub(crate) fn after(longest: Duration) -> Deadline {
+        Deadline { begin: Instant::now(), longest }
+    }
+
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.longest.saturating_sub(self.begin.elapsed());
+        if left < Duration::from_millis(1) {
+            Err(late())
+        } else {
+            Ok(left)
+        }
+    }
+}
+
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "there is no answer in time")
+}
+
+/// TCP with a deadline.
+#[derive(Debug)]
+pub(crate) struct Timed {
+    stream: TcpStream,
+    deadline: Deadline,
+}
+
+/// What the kernel says when a timeout is over.
+fn in_time<T>(done: io::Result<T>) -> io::Result<T> {
+    done.map_err(|error| if error.kind() == io::ErrorKind::WouldBlock { late() } else { error })
+}
+
+impl Read for Timed {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.deadline.left()?))?;
+        in_time(self.stream.read(into))
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.deadline.left()?))?;
+        in_time(self.stream.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// A connection that stands.
+#[derive(Debug)]
+pub(crate) enum Connection {
+    Plain(Timed),
+    /// With the host's name, for messages.
+    Tls(Box<StreamOwned<ClientConnection, Timed>>, String),
+}
+
+impl Connection {
+    /// Connects.
+    pub(crate) fn open(
+        url: &Url,
+        proxy: Option<&Proxy>,
+        trust: &mut Trust,
+        deadline: Deadline,
+    ) -> io::Result<Connection> {
+        let of_proxy = |proxy: &Proxy, error: io::Error| {
+            io::Error::new(error.kind(), format!("the proxy {}: {error}", proxy.url.authority))
+        };
+        let stream = match proxy {
+            None => connect(url, deadline)?,
+            Some(proxy) => {
+                let mut stream = connect(&proxy.url, deadline).map_err(|error| of_proxy(proxy, error))?;
+                if url.is_tls {
+                    tunnel(&mut stream, url, proxy).map_err(|error| of_proxy(proxy, error))?;
+                }
+                stream
+            }
+        };
+        if !url.is_tls {
+            return Ok(Connection::Plain(stream));
+        }
+        let client = trust.client(&url.host)?;
+        let mut stream = StreamOwned::new(client, stream);
+        while stream.conn.is_handshaking() {
+            if let Err(error) = stream.conn.complete_io(&mut stream.sock) {
+                if error.kind() == io::ErrorKind::UnexpectedEof {
+                    return Err(io::Error::new(error.kind(), "it closed the connection during the TLS handshake"));
+                }
+                let (error, is_tls) = explained(&url.host, error);
+                if is_tls {
+                    trust.forget();
+                }
+                return Err(error);
+            }
+        }
+        Ok(Connection::Tls(Box::new(stream), url.host.clone()))
+    }
+}
+
+impl Read for Connection {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Connection::Plain(stream) => stream.read(into),
+            Connection::Tls(stream, host) => stream.read(into).map_err(|error| explained(host, error).0),
+        }
+    }
+}
+
+impl Write for Connection {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Connection::Plain(stream) => stream.write(bytes),
+            Connection::Tls(stream, host) => stream.write(bytes).map_err(|error| explained(host, error).0),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Connection::Plain(stream) => stream.flush(),
+            Connection::Tls(stream, host) => stream.flush().map_err(|error| explained(host, error).0),
+        }
+    }
+}
+
+fn connect(url: &Url, deadline: Deadline) -> io::Result<Timed> {
+    let addresses = (&*url.host, url.port).to_socket_addrs()?;
+    let mut why = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for address in addresses.take(ADDRESSES) {
+        match TcpStream::connect_timeout(&address, CONNECT.min(deadline.left()?)) {
+            Ok(stream) => return Ok(Timed { stream, deadline }),
+            Err(error) => why = error,
+        }
+    }
+    Err(why)
+}
+
+/// Lets a proxy pass bytes on to this host ([RFC 9110](https://www.rfc-editor.org/rfc/rfc9110#name-connect)).
+fn tunnel(stream: &mut Timed, url: &Url, proxy: &Proxy) -> io::Result<()> {
+    let place = url.place();
+    let user = proxy.credentials.header().map_or(String::new(), |value| format!("Proxy-Authorization: {value}\r\n"));
+    let agent = concat!("User-Agent: uu/", env!("CARGO_PKG_VERSION"));
+    let head = format!("CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{agent}\r\n{user}\r\n");
+    stream.write_all(head.as_bytes())?;
+    // Byte by byte: what follows is the store's.
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        if answer.len() > HEAD || stream.read(&mut byte)? == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "its answer is not HTTP"));
+        }
+        answer.extend(byte);
+    }
+    let line = String::from_utf8_lossy(&answer);
+    let line = line.split("\r\n").next().unwrap_or_default();
+    let status = line.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)).unwrap_or_default();
+    match status {
+        "200" => Ok(()),
+        "407" => Err(io::Error::other("it wants credentials: http://USER:PASSWORD@HOST:PORT in https_proxy")),
+        _ => Err(io::Error::other(format!("it refuses: {}", uunwind_report::formats::printable(line)))),
+    }
+}
