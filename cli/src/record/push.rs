@@ -40,9 +40,9 @@ impl Push {
         let sender = Sender::start(asked.target.clone(), &base, terminal::warn).map_err(cannot)?;
         let (sender, view) = (Arc::new(sender), view(arguments));
         let (paths, received) = channel::<PathBuf>();
-        let (to, shown) = (sender.clone(), view.clone());
+        let (to, shown, target) = (sender.clone(), view.clone(), asked.target.clone());
         let windows = move || {
-            let mut windows = Windows::default();
+            let mut windows = Windows::new(target);
             for path in received {
                 let read = Recording::read(&path).map_err(|e| e.to_string());
                 // Best effort: its folder is removed in the end.
@@ -80,9 +80,13 @@ impl Push {
     /// Sends the rest, and says what became of all.
     pub fn finish(self, recording: Option<Recording>, quiet: bool) {
         drop(self.paths);
-        let mut windows = self.windows.join().unwrap_or_default();
-        let last = recording.ok_or_else(|| "the recording cannot be read back".to_owned());
-        add(last, &mut windows, &self.view, &self.sender);
+        match self.windows.join() {
+            Ok(mut windows) => {
+                let last = recording.ok_or_else(|| "the recording cannot be read back".to_owned());
+                add(last, &mut windows, &self.view, &self.sender);
+            }
+            Err(_) => terminal::warn("--push: the last profile is lost: uu has failed to make it"),
+        }
         let counts = Arc::into_inner(self.sender).map(Sender::finish).unwrap_or_default();
         said(&self.url, &counts, quiet);
     }

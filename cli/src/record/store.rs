@@ -26,13 +26,16 @@ impl Store {
             let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
             name.to_string_lossy().chars().map(|c| if is_plain(c) { c } else { '-' }).collect()
         };
-        let service: String = options.service.as_ref().map_or_else(of_program, text);
+        let service = options.service.as_ref().map(text);
+        let program: String = of_program();
         let labels: Vec<String> = options.label.iter().map(text).collect();
         let wrong = |error: TargetError| {
             let (option, value) = match error {
-                TargetError::Service => ("--service", service.clone()),
-                TargetError::Label => ("--label", labels.join(" ")),
-                TargetError::Credentials => ("--push", "the environment".to_owned()),
+                TargetError::Service | TargetError::ServiceText => {
+                    ("--service", service.clone().unwrap_or_else(|| program.clone()))
+                }
+                TargetError::Label | TargetError::Attribute => ("--label", labels.join(" ")),
+                TargetError::Credentials | TargetError::Variable(_) => ("--push", "the environment".to_owned()),
                 // It may have a password.
                 TargetError::Secret => ("--push", "URL".to_owned()),
                 // Its value may have a password, too.
@@ -41,7 +44,8 @@ impl Store {
             };
             Failure::new(format!("{option} {value}: {error}"))
         };
-        let target = Target::new(&text(url), &service, &labels, credentials(), &variable).map_err(wrong)?;
+        let target =
+            Target::new(&text(url), service.as_deref(), &program, &labels, credentials(), &variable).map_err(wrong)?;
         let every = options.push_every.as_ref().map(|time| options::seconds(time, "--push-every")).transpose()?;
         Ok(Store { target, every: every.unwrap_or(PUSHED) })
     }

@@ -9,6 +9,9 @@
 //! spool        profiles that wait, in files, at most so many bytes
 //! sender       a thread that sends them, again where that may help, and counts what became of them
 //! pyroscope    a profile as Pyroscope takes it
+//! otlp         a profile as OpenTelemetry describes it
+//! container    in which container uu runs
+//! attempt      what becomes of one attempt to send a profile
 //! http         one request of HTTP/1.1, whose answer may be anything
 //! connection   TCP or TLS, with a deadline
 //! tls          whom the system trusts, and why not
@@ -16,9 +19,12 @@
 //!
 //! A report room: nothing of it is in the program, which never talks to a network.
 
+mod attempt;
 mod connection;
+mod container;
 mod credentials;
 mod http;
+mod otlp;
 mod proxy;
 mod pyroscope;
 mod sender;

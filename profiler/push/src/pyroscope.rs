@@ -1,6 +1,7 @@
 //! Profiles for what takes them as Pyroscope does: pprof, by HTTP
 //! ([its server API](https://grafana.com/docs/pyroscope/latest/reference-server-api/)).
 
+use crate::attempt::Attempt;
 use crate::http::{post, Answer};
 use crate::target::Target;
 use crate::tls::Trust;
@@ -27,6 +28,29 @@ pub(crate) fn ingest(
     let after = format!("\r\n--{BOUNDARY}--\r\n");
     let headers = format!("Content-Type: multipart/form-data; boundary={BOUNDARY}\r\n");
     post(target, trust, &format!("/ingest?{query}"), &headers, &[before.as_bytes(), profile, after.as_bytes()], longest)
+}
+
+/// What an answer means. That credentials are wrong, or the path, will not change by itself.
+pub(crate) fn judge(answer: io::Result<Answer>) -> Attempt {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(error) => return Attempt::Later(error.to_string(), None),
+    };
+    let (status, retry_after, said) = (answer.status, answer.retry_after, answer.text());
+    let why = match status {
+        401 | 403 => {
+            format!("{status}: credentials are missing or wrong (UU_PUSH_TOKEN, or UU_PUSH_USER and UU_PUSH_PASSWORD)")
+        }
+        407 => format!("{status}: the proxy wants credentials: http://USER:PASSWORD@HOST:PORT in http_proxy"),
+        404 | 405 => format!("{status}: there is no /ingest"),
+        _ if said.is_empty() => format!("the answer is {status}"),
+        _ => format!("the answer is {status}: {said}"),
+    };
+    match status {
+        200..=299 => Attempt::Sent,
+        407 | 408 | 425 | 429 | 500..=599 => Attempt::Later(why, retry_after),
+        _ => Attempt::Refused(why),
+    }
 }
 
 /// The query of `POST /ingest`.
@@ -60,5 +84,19 @@ mod tests {
         let (name, rest) = query.split_once('&').expect("parameters");
         assert_eq!(name, "name=a%7Bb%3Dc%20d%2Ce%3D%C3%A4%7D");
         assert!(rest.starts_with("from=1&until=12&format=pprof&"), "{rest}");
+    }
+
+    #[test]
+    fn answers_are_final_or_not() {
+        for (status, is_final) in [(400, true), (401, true), (404, true), (413, true), (422, true)] {
+            let answer = Answer { status, retry_after: None, body: Vec::new() };
+            assert_eq!(matches!(judge(Ok(answer)), Attempt::Refused(_)), is_final, "{status}");
+        }
+        for status in [407, 408, 429, 500, 503] {
+            let answer = Answer { status, retry_after: Some(Duration::from_secs(9)), body: b"busy\nnow".to_vec() };
+            let Attempt::Later(why, asked) = judge(Ok(answer)) else { panic!("{status} is final") };
+            assert!(why.contains(&status.to_string()) && asked == Some(Duration::from_secs(9)), "{why}");
+        }
+        assert!(matches!(judge(Err(io::ErrorKind::ConnectionRefused.into())), Attempt::Later(..)));
     }
 }

@@ -1,10 +1,11 @@
 //! The thread that sends. What may succeed later is tried again, later and later; what never will is dropped, counted
 //! and said once.
 
-use crate::http::Answer;
-use crate::pyroscope::{ingest, query};
+use crate::attempt::Attempt;
+use crate::otlp;
+use crate::pyroscope;
 use crate::spool::{Spool, Waiting};
-use crate::target::Target;
+use crate::target::{Protocol, Target};
 use crate::tls::Trust;
 use crate::window::Profile;
 use std::fs;
@@ -102,16 +103,6 @@ struct Work {
     next: Instant,
 }
 
-/// What became of one attempt.
-enum Attempt {
-    /// The store has it.
-    Sent,
-    /// It never will.
-    Refused(String),
-    /// Perhaps later.
-    Later(String, Option<Duration>),
-}
-
 impl Work {
     fn run(&mut self, profiles: &Receiver<Profile>) -> Counts {
         loop {
@@ -150,7 +141,10 @@ impl Work {
     }
 
     fn add(&mut self, profile: &Profile) {
-        let query = query(&self.target.name, profile);
+        let query = match &self.target.protocol {
+            Protocol::Pyroscope { name } => pyroscope::query(name, profile),
+            Protocol::Otlp { .. } => otlp::REQUEST.to_owned(),
+        };
         match self.spool.add(profile.samples, &query, &profile.bytes) {
             Ok(gone) => {
                 self.earlier = self.earlier.saturating_sub(gone);
@@ -175,13 +169,19 @@ impl Work {
                 return false;
             }
         };
-        let attempt = if waiting.query.is_empty() {
-            Attempt::Refused("it was damaged while it waited".to_owned())
-        } else {
-            judge(ingest(&self.target, &mut self.trust, &waiting.query, &waiting.body, longest))
+        let (target, trust) = (&self.target, &mut self.trust);
+        let attempt = match &target.protocol {
+            _ if waiting.query.is_empty() => Attempt::Refused("it was damaged while it waited".to_owned()),
+            Protocol::Pyroscope { .. } => {
+                pyroscope::judge(pyroscope::ingest(target, trust, &waiting.query, &waiting.body, longest))
+            }
+            Protocol::Otlp { .. } => otlp::judge(otlp::export(target, trust, &waiting.body, longest)),
         };
+        if let Attempt::SentBut(said) = &attempt {
+            self.once(&format!("--push {}: {said}", self.target.url()));
+        }
         match attempt {
-            Attempt::Sent => {
+            Attempt::Sent | Attempt::SentBut(_) => {
                 self.counts.sent += 1;
                 self.counts.samples += waiting.samples;
                 self.counts.earlier += u64::from(self.earlier > 0);
@@ -225,47 +225,5 @@ impl Work {
             (self.say)(text);
             text.clone_into(&mut self.said);
         }
-    }
-}
-
-/// What an answer means. That credentials are wrong, or the path, will not change by itself.
-fn judge(answer: io::Result<Answer>) -> Attempt {
-    let answer = match answer {
-        Ok(answer) => answer,
-        Err(error) => return Attempt::Later(error.to_string(), None),
-    };
-    let (status, retry_after, said) = (answer.status, answer.retry_after, answer.text());
-    let why = match status {
-        401 | 403 => {
-            format!("{status}: credentials are missing or wrong (UU_PUSH_TOKEN, or UU_PUSH_USER and UU_PUSH_PASSWORD)")
-        }
-        407 => format!("{status}: the proxy wants credentials: http://USER:PASSWORD@HOST:PORT in http_proxy"),
-        404 | 405 => format!("{status}: there is no /ingest"),
-        _ if said.is_empty() => format!("the answer is {status}"),
-        _ => format!("the answer is {status}: {said}"),
-    };
-    match status {
-        200..=299 => Attempt::Sent,
-        407 | 408 | 425 | 429 | 500..=599 => Attempt::Later(why, retry_after),
-        _ => Attempt::Refused(why),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_are_final_or_not() {
-        for (status, is_final) in [(400, true), (401, true), (404, true), (413, true), (422, true)] {
-            let answer = Answer { status, retry_after: None, body: Vec::new() };
-            assert_eq!(matches!(judge(Ok(answer)), Attempt::Refused(_)), is_final, "{status}");
-        }
-        for status in [407, 408, 429, 500, 503] {
-            let answer = Answer { status, retry_after: Some(Duration::from_secs(9)), body: b"busy\nnow".to_vec() };
-            let Attempt::Later(why, asked) = judge(Ok(answer)) else { panic!("{status} is final") };
-            assert!(why.contains(&status.to_string()) && asked == Some(Duration::from_secs(9)), "{why}");
-        }
-        assert!(matches!(judge(Err(io::ErrorKind::ConnectionRefused.into())), Attempt::Later(..)));
     }
 }

@@ -275,13 +275,20 @@ pub fn render(format: Format, recording: &Recording, view: impl Into<View>) -> R
         Format::Svg => svg::render(recording, &profile),
         Format::Pprof => Ok(pprof::render(recording, &profile)),
         Format::PprofGz => pprof::gzip(&pprof::render(recording, &profile)).map_err(|e| e.to_string()),
-        Format::Otlp => Ok(otlp::render(recording, &profile)),
+        Format::Otlp => Ok(otlp::render(recording, &profile, &[])),
         Format::Speedscope => speedscope::render(recording, &profile),
         Format::Firefox => firefox::render(recording, &profile),
         Format::Trace => trace::render(recording, &profile),
         Format::Callgrind => Ok(callgrind::render(recording, &profile).into_bytes()),
         Format::Json => json::render(recording, &profile),
     }
+}
+
+/// Makes the bytes of an `ExportProfilesServiceRequest` of OpenTelemetry. `known`: what is known of all processes, as
+/// attributes of a resource, each key once.
+pub fn export(recording: &Recording, view: impl Into<View>, known: &[(String, String)]) -> Result<Vec<u8>, String> {
+    let profile = view.into().profile(Format::Otlp, &mut Resolver::new(recording))?;
+    Ok(otlp::render(recording, &profile, known))
 }
 
 /// Labels as an object of JSON.

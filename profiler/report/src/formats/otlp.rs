@@ -69,8 +69,9 @@ struct Dictionary<'a> {
     stacks: Table<Box<[u32]>>,
 }
 
-/// Encodes a profile, uncompressed.
-pub fn render(recording: &Recording, profile: &Profile) -> Vec<u8> {
+/// Encodes a profile, uncompressed. `known`: what is known of all its processes, by the names of the semantic
+/// conventions. The fields of an `ExportProfilesServiceRequest` are the same, by the same numbers.
+pub fn render(recording: &Recording, profile: &Profile, known: &[(String, String)]) -> Vec<u8> {
     let mut dictionary = Dictionary {
         recording,
         profile,
@@ -94,7 +95,7 @@ pub fn render(recording: &Recording, profile: &Profile) -> Vec<u8> {
         of_scope.message(1, scope);
         of_scope.message(2, dictionary.profile(&threads));
         let mut of_process = Message::default();
-        of_process.message(1, resource(recording, process));
+        of_process.message(1, resource(recording, process, known));
         of_process.message(2, of_scope);
         out.message(1, of_process);
     }
@@ -104,14 +105,22 @@ pub fn render(recording: &Recording, profile: &Profile) -> Vec<u8> {
 
 /// What is known of a process, by the names of OpenTelemetry's
 /// [semantic conventions](https://opentelemetry.io/docs/specs/semconv/resource/process/).
-fn resource(recording: &Recording, index: u32) -> Message {
+fn resource(recording: &Recording, index: u32, known: &[(String, String)]) -> Message {
     let mut out = Message::default();
-    let mut attribute = |key: &str, value: Value| {
+    let mut attribute = |key: &str, value: Value, is_known: bool| {
+        // Keys are unique.
+        if !is_known && known.iter().any(|(other, _)| other == key) {
+            return;
+        }
         let mut pair = Message::default();
         pair.bytes(1, key.as_bytes());
         pair.message(2, value.message());
         out.message(1, pair);
     };
+    for (key, value) in known {
+        attribute(key, Value::Text(value.clone()), true);
+    }
+    let mut attribute = |key: &str, value: Value| attribute(key, value, false);
     attribute("host.name", Value::Text(recording.settings.host.clone()));
     if let Some(process) = recording.processes.get(index as usize) {
         let command: Vec<_> = process.command.iter().map(|word| String::from_utf8_lossy(word)).collect();
@@ -140,7 +149,9 @@ impl Dictionary<'_> {
             for ((lines, labels), entries) in stacks {
                 let mut sample = Message::default();
                 sample.number(1, self.stack(lines));
-                let labels = self.recording.labels.of(labels).iter();
+                // Keys are unique.
+                let own = ["thread.id", "thread.name"];
+                let labels = self.recording.labels.of(labels).iter().filter(|(key, _)| !own.contains(&&**key));
                 let labels: Vec<u64> =
                     labels.map(|(key, value)| self.attribute(key, Value::Text(value.clone()))).collect();
                 sample.packed(2, [id, name].into_iter().chain(labels));
