@@ -238,6 +238,7 @@ fn record(wanted: &Wanted, say: &Sender<Said>, is_left: &Receiver<()>) -> Result
             rate: wanted.rate,
             duration: wanted.duration,
             start_paused: false,
+            every_into: None,
             every: None,
             flags: 0,
             output: Some(wanted.file.clone()),

@@ -81,9 +81,18 @@ pub fn sums(requests: &[Request]) -> Profile {
 /// If there is none.
 #[track_caller]
 pub fn local(recording: &Recording, scratch: &Path) -> Profile {
+    local_with(recording, scratch, &[])
+}
+
+/// The same with options.
+///
+/// # Panics
+/// If there is none.
+#[track_caller]
+pub fn local_with(recording: &Recording, scratch: &Path, options: &[&str]) -> Profile {
     let out = scratch.join("local.pb.gz");
-    let words = ["report".as_ref(), recording.file.as_os_str(), "-o".as_ref(), out.as_os_str()];
-    let done = uu::command(scratch, &words).output().expect("uu runs");
+    let mut uu = uu::command(scratch, &["report"]);
+    let done = uu.arg(&recording.file).args(options).arg("-o").arg(&out).output().expect("uu runs");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     pprof::read(&pprof::gunzip(&std::fs::read(out).expect("a profile")))
 }

@@ -3,6 +3,7 @@
 use super::arguments::Arguments;
 use super::inside::{self, Declined, Refusal};
 use super::places::Places;
+use super::push::Push;
 use super::{begun, finish, snapshot, Shown, NAMING_SERVER, PLUGIN_SERVER};
 use crate::exit::Failure;
 use crate::{layout, save, terminal};
@@ -36,6 +37,7 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
         rate: arguments.rate,
         duration: arguments.duration,
         every: arguments.every,
+        every_into: None,
         start_paused: arguments.start_paused,
         flags: arguments.flags & (FLAG_AWAITING | FLAG_WALL),
         output: places.recording.clone(),
@@ -44,8 +46,15 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
         labels: arguments.labels.clone(),
         why: INSIDE.to_owned(),
     };
+    let push = arguments.push.as_ref().map(|push| Push::begin(push, arguments)).transpose()?;
+    if let (Some(push), Some(asked)) = (&push, &arguments.push) {
+        (attach.every, attach.every_into) = (Some(asked.every), Some(push.folder().to_owned()));
+    }
     let mut shown = Shown::default();
     let mut show = |event: Event<'_>, why: &str| match event {
+        Event::Snapshot(path, failed) if push.as_ref().is_some_and(|push| push.is_own(path)) => {
+            push.iter().for_each(|push| push.window(path, failed));
+        }
         Event::Begun(..) | Event::Naming(_) | Event::Snapshot(_, None) if arguments.quiet => {}
         Event::Begun(command, _) => {
             let words: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
@@ -67,7 +76,7 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
     attach.why = match outside {
         Some(why) => why,
         None => match by_sampler(&attach, |event| show(event, INSIDE))? {
-            Ok((outcome, recording)) => return Ok(finish::attached(outcome, recording, arguments, places)),
+            Ok((outcome, recording)) => return Ok(finish::attached(outcome, recording, arguments, places, push)),
             Err(Refusal::Never(error)) => {
                 places.clean_up();
                 return Err(refused(error));
@@ -80,7 +89,7 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
     let (mut plugins, _) = prepare()?;
     let recorded = record(&attach, &mut plugins, &Cache::of_user(), |event| show(event, &attach.why));
     match recorded {
-        Ok((outcome, recording)) => Ok(finish::attached(outcome, recording, arguments, places)),
+        Ok((outcome, recording)) => Ok(finish::attached(outcome, recording, arguments, places, push)),
         Err(error) => {
             places.clean_up();
             Err(refused(error))

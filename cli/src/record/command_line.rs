@@ -72,12 +72,12 @@ pub struct Options {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "pid")]
     pub(super) stream: Option<OsString>,
     /// Send a profile to this store each 10 s, such as http://localhost:4040 or otlp+http://localhost:4318 (below)
-    #[arg(long, value_name = "URL", value_hint = ValueHint::Url, conflicts_with_all = ["pid", "every", "gil"])]
+    #[arg(long, value_name = "URL", value_hint = ValueHint::Url, conflicts_with_all = ["every", "gil"])]
     pub(super) push: Option<OsString>,
     /// With --push: the time between profiles
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(super) push_every: Option<OsString>,
-    /// With --push: the service's name [default: that of PROGRAM]
+    /// With --push: the service's name [default: that of PROGRAM, or of the process]
     #[arg(long, value_name = "NAME")]
     pub(super) service: Option<OsString>,
     /// A label of all samples, or with --push of each profile; again for another one

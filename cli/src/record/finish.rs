@@ -48,13 +48,23 @@ pub fn finish(mut running: Running, arguments: &Arguments, places: Places, push:
 }
 
 /// The same for a process that was running before; it lives on.
-pub fn attached(mut outcome: Outcome, mut recording: Option<Recording>, arguments: &Arguments, places: Places) -> u8 {
+pub fn attached(
+    mut outcome: Outcome,
+    mut recording: Option<Recording>,
+    arguments: &Arguments,
+    places: Places,
+    push: Option<Push>,
+) -> u8 {
     if let Some(recording) = &mut recording {
         complete(recording, arguments);
     }
     report(&mut outcome, recording.as_ref(), arguments, &places, true);
     places.clean_up();
-    if empty::is_empty(outcome.samples, recording.as_ref()) && arguments.fail_empty {
+    let empty = empty::is_empty(outcome.samples, recording.as_ref());
+    if let Some(push) = push {
+        push.finish(recording, arguments.quiet);
+    }
+    if empty && arguments.fail_empty {
         FAILED
     } else {
         0

@@ -3,10 +3,12 @@
 use super::command_line::Options;
 use crate::exit::Failure;
 use crate::options;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::time::Duration;
 use uunwind_push::{Credentials, Target, TargetError};
+use uunwind_remote::dump::command;
 use uunwind_ring::labels::{labels as all, with, KEY_BYTES, LABELS, TEXT_BYTES, VALUE_BYTES};
 
 /// What `--push` asks for.
@@ -21,8 +23,13 @@ pub struct Store {
 impl Store {
     pub(super) fn of(url: &OsString, options: &Options) -> Result<Store, Failure> {
         let text = |word: &OsString| word.to_string_lossy().into_owned();
+        let pid = options.pid.as_ref().map(|pid| options::pid(pid, "-p")).transpose()?;
         let of_program = || {
-            let name = options.command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+            // Of a process that is gone, nothing will be recorded.
+            let command = pid.map(command).unwrap_or_default();
+            let first = command.into_iter().next().map(OsString::from_vec);
+            let first = first.or_else(|| options.command.first().cloned()).unwrap_or_default();
+            let name = Path::new(&first).file_name().unwrap_or(OsStr::new("process"));
             let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
             name.to_string_lossy().chars().map(|c| if is_plain(c) { c } else { '-' }).collect()
         };
@@ -44,8 +51,8 @@ impl Store {
             };
             Failure::new(format!("{option} {value}: {error}"))
         };
-        let target =
-            Target::new(&text(url), service.as_deref(), &program, &labels, credentials(), &variable).map_err(wrong)?;
+        let target = Target::new(&text(url), service.as_deref(), &program, &labels, credentials(), pid, &variable)
+            .map_err(wrong)?;
         let every = options.push_every.as_ref().map(|time| options::seconds(time, "--push-every")).transpose()?;
         Ok(Store { target, every: every.unwrap_or(PUSHED) })
     }

@@ -1,14 +1,17 @@
-//! In which container this process runs, as far as the kernel's files say it.
+//! In which container a process runs, as far as the kernel's files say it.
 
 /// Letters of an id: SHA-256 in hexadecimal, as Docker, containerd, CRI-O and Podman give them.
 const ID: usize = 64;
 
-/// The id of this process's container; `None`: it is in none, or it cannot be known.
-pub(crate) fn id() -> Option<String> {
-    let read = |file: &str| std::fs::read(file).map(|text| String::from_utf8_lossy(&text).into_owned()).ok();
-    read("/proc/self/cgroup").as_deref().and_then(of_cgroup).or_else(|| {
+/// The id of the container of this process (`None`: of uu's own); `None`: it is in none, or it cannot be known.
+pub(crate) fn id(pid: Option<u32>) -> Option<String> {
+    let folder = pid.map_or_else(|| "/proc/self".to_owned(), |pid| format!("/proc/{pid}"));
+    let read = |file: &str| {
+        std::fs::read(format!("{folder}/{file}")).map(|text| String::from_utf8_lossy(&text).into_owned()).ok()
+    };
+    read("cgroup").as_deref().and_then(of_cgroup).or_else(|| {
         // In a cgroup namespace of its own, a process sees no more than `/`.
-        read("/proc/self/mountinfo").as_deref().and_then(of_mounts)
+        read("mountinfo").as_deref().and_then(of_mounts)
     })
 }
 

@@ -169,11 +169,12 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
 /// What is said of the service, by the names of the
 /// [semantic conventions](https://opentelemetry.io/docs/specs/semconv/resource/): labels, then what the
 /// [variables](https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/) of OpenTelemetry
-/// say, then what uu knows. `service`: what was asked for.
+/// say, then what uu knows. `service`: what was asked for. `pid`: the process, if it is none of uu's children.
 pub(crate) fn resource(
     service: Option<&str>,
     program: &str,
     labels: &[String],
+    pid: Option<u32>,
     variable: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<Pair>, TargetError> {
     let own =
@@ -189,7 +190,7 @@ pub(crate) fn resource(
     }
     let sdk = [("name", "uu"), ("language", "rust"), ("version", env!("CARGO_PKG_VERSION"))];
     let known = sdk.map(|(key, value)| (format!("telemetry.sdk.{key}"), value.to_owned()));
-    let container = container::id().map(|id| ("container.id".to_owned(), id));
+    let container = container::id(pid).map(|id| ("container.id".to_owned(), id));
     let mut all: Vec<Pair> = vec![("service.name".to_owned(), service)];
     for (key, value) in own.into_iter().chain(given).chain(known).chain(container) {
         // Keys are unique.
@@ -283,7 +284,7 @@ mod tests {
         ];
         let find = |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
         let label = ["deployment.environment.name=test".to_owned(), "zone=b".to_owned()];
-        let of = |service: Option<&str>, labels: &[String]| resource(service, "p", labels, &find).expect("valid");
+        let of = |service: Option<&str>, labels: &[String]| resource(service, "p", labels, None, &find).expect("valid");
         let value = |all: &[Pair], key: &str| {
             let found: Vec<String> = all.iter().filter(|(of, _)| of == key).map(|(_, value)| value.clone()).collect();
             assert_eq!(found.len(), 1, "{key}");
@@ -303,8 +304,8 @@ mod tests {
         assert_eq!(value(&all, "service.name"), "b");
         assert_eq!(value(&all, "deployment.environment.name"), "prod,eu");
         let none = |_: &str| None;
-        assert_eq!(value(&resource(None, "p", &[], &none).expect("valid"), "service.name"), "p");
-        assert_eq!(resource(None, "p", &["x".to_owned()], &none), Err(TargetError::Attribute));
+        assert_eq!(value(&resource(None, "p", &[], None, &none).expect("valid"), "service.name"), "p");
+        assert_eq!(resource(None, "p", &["x".to_owned()], None, &none), Err(TargetError::Attribute));
         assert_eq!(headers(&find).expect("valid")[0], ("api-key".to_owned(), "a=b".to_owned()));
         let wrong = |name: &str| (name == "OTEL_EXPORTER_OTLP_HEADERS").then(|| "a=b%0D%0Ac".to_owned());
         assert_eq!(headers(&wrong), Err(TargetError::Variable("OTEL_EXPORTER_OTLP_HEADERS")));

@@ -76,13 +76,15 @@ pub enum TargetError {
 
 impl Target {
     /// Checks all parts. `service`: the name that was asked for; else it is `program`, unless the environment names
-    /// one for OpenTelemetry. `labels`: `KEY=VALUE` each. `variable`: of the environment, where proxies are named.
+    /// one for OpenTelemetry. `labels`: `KEY=VALUE` each. `pid`: a process that runs already; else
+    /// it is one of uu's children. `variable`: of the environment, where proxies are named.
     pub fn new(
         url: &str,
         service: Option<&str>,
         program: &str,
         labels: &[String],
         credentials: Credentials,
+        pid: Option<u32>,
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Target, TargetError> {
         let (is_otlp, url) = url.strip_prefix(OTLP).map_or((false, url), |url| (true, url));
@@ -96,7 +98,7 @@ impl Target {
         let proxy = Proxy::of(&url, variable)?;
         let protocol = match is_otlp {
             false => Protocol::Pyroscope { name: name(service.unwrap_or(program), labels)? },
-            true => Protocol::Otlp { resource: otlp::resource(service, program, labels, variable)? },
+            true => Protocol::Otlp { resource: otlp::resource(service, program, labels, pid, variable)? },
         };
         let headers = if is_otlp { otlp::headers(variable)? } else { Vec::new() };
         Ok(Target { url, proxy, protocol, credentials, headers })
@@ -139,7 +141,7 @@ mod tests {
 
     fn made(url: &str, service: &str, labels: &[&str]) -> Result<Target, TargetError> {
         let labels: Vec<String> = labels.iter().map(|label| (*label).to_owned()).collect();
-        Target::new(url, Some(service), "p", &labels, Credentials::None, &|_| None)
+        Target::new(url, Some(service), "p", &labels, Credentials::None, None, &|_| None)
     }
 
     #[test]
@@ -150,7 +152,10 @@ mod tests {
         assert_eq!(made("http://h", "a{b}", &[]).err(), Some(TargetError::Service));
         assert_eq!(made("https://h_.-", "s", &[]).err(), Some(TargetError::Url));
         let wrong = Credentials::Bearer("a b".to_owned());
-        assert_eq!(Target::new("http://h", None, "s", &[], wrong, &|_| None).err(), Some(TargetError::Credentials));
+        assert_eq!(
+            Target::new("http://h", None, "s", &[], wrong, None, &|_| None).err(),
+            Some(TargetError::Credentials)
+        );
         for label in ["x", "=y", "x=", "1x=y", "x=a,b", "x=a}", "x y=z", "x=a\nb"] {
             assert_eq!(made("http://h", "s", &[label]).err(), Some(TargetError::Label), "{label}");
         }

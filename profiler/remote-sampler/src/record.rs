@@ -37,6 +37,8 @@ pub struct Attach {
     pub start_paused: bool,
     /// Time between snapshots.
     pub every: Option<Duration>,
+    /// Folder for those; `None`: beside the recording.
+    pub every_into: Option<PathBuf>,
     /// `uunwind_ring::FLAG_AWAITING` and `FLAG_WALL`, if they are wanted.
     pub flags: u32,
     /// Path of the recording; `None`: `uu-<program>-<pid>.uu` in the working directory.

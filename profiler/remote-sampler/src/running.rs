@@ -67,7 +67,7 @@ impl<'a> Running<'a> {
         sampler.awaiting = attach.flags & uunwind_ring::FLAG_AWAITING != 0;
         sampler.with_children = attach.with_children;
         sampler.open_files = share;
-        sampler.snapshots = Snapshots::new(attach.every);
+        sampler.snapshots = Snapshots::new(attach.every).into_folder(attach.every_into.clone());
         let of = Of { pid: attach.pid, with_children: attach.with_children, ..Of::default() };
         sampler.switch = Some(Switch::new(of, attach.start_paused));
         let (jit, unseen, notes) = (Jit::default(), Unseen::default(), Vec::new());

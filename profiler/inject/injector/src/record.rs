@@ -99,7 +99,7 @@ pub fn record(
     event(Event::Begun(&settings.command, &path));
     let survey = Survey::new(pid, PathBuf::new(), true, attach.rate);
     let mut drain = Drain::new(session, facts, objects, writer, survey);
-    let mut snapshots = Snapshots::new(attach.every);
+    let mut snapshots = Snapshots::new(attach.every).into_folder(attach.every_into.clone());
     let start = Instant::now();
     let (drained, switched, older_one) = (&mut drain, &mut switch, &mut older);
     let mut running =
