@@ -47,7 +47,7 @@ impl Request {
         String::from_utf8(bytes).expect("UTF-8")
     }
 
-    /// The profile: the form's one file.
+    /// The profile: the form's one file, but for the meaning of its values.
     ///
     /// # Panics
     /// If the body is another one.
@@ -57,6 +57,9 @@ impl Request {
         let (begin, end) = (format!("--{boundary}\r\n"), format!("\r\n--{boundary}--\r\n"));
         let part = self.body.strip_prefix(begin.as_bytes()).and_then(|rest| rest.strip_suffix(end.as_bytes()));
         let part = part.expect("one part");
+        let next = format!("\r\n--{boundary}\r\n");
+        let end = part.windows(next.len()).position(|bytes| bytes == next.as_bytes());
+        let part = &part[..end.unwrap_or(part.len())];
         let head = part.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a head");
         let text = String::from_utf8_lossy(&part[..head]);
         assert!(text.contains("name=\"profile\"") && text.contains("filename="), "{text}");

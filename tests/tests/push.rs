@@ -1,10 +1,11 @@
 //! `uu record --push`: receivers made from Pyroscope's published interface get every sample that the recording has, and
 //! whatever else answers, or does not, the program ends as ever, and what was lost is counted.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use uunwind_tests::pprof::Profile;
-use uunwind_tests::receiver::{local, ok, Does, Server};
+use uunwind_tests::receiver::{local, ok, sums, Does, Server};
 use uunwind_tests::uu::Recording;
 use uunwind_tests::{compile, paths, uu};
 
@@ -50,6 +51,51 @@ fn a_store_gets_every_sample_once() {
     assert_eq!(all.stacks, local(&recording, &scratch).stacks);
     let said = format!("pushed {} profiles ({} samples)", requests.len(), all.sum(0));
     assert!(recording.outcome.stderr.contains(&said), "{said}: {}", recording.outcome.text());
+}
+
+/// Waits for locks: the values have the names by which the store knows mutex profiles.
+#[test]
+fn waits_for_locks_are_mutex_profiles() {
+    let scratch = paths::scratch("push-locks");
+    let server = Server::start(|_| ok());
+    let program = compile::gcc(&scratch, "contends", &["native/contends.c"], &["-O1", "-g", "-pthread"]);
+    let options = ["--mode", "lock", "--all", "--push", &server.url(), "--push-every", "1"];
+    let script = format!("for i in 1 2 3 4 5 6 7 8; do {} each; done", program.display());
+    let words = ["sh".as_ref(), "-c".as_ref(), script.as_ref()];
+    let recording = uu::record(&scratch, &options, |_| {}, &words).expect_code(0);
+    let requests = server.end();
+    for request in &requests {
+        assert_eq!(request.parameter("units"), "lock_samples");
+        assert_eq!(request.profile().types, ["contentions/count", "delay/nanoseconds"]);
+        let body = String::from_utf8_lossy(&request.body);
+        let (_, config) = body.split_once("name=\"sample_type_config\"").expect("a part");
+        let (_, config) = config.split_once("\r\n\r\n").expect("a head");
+        let config: serde_json::Value =
+            serde_json::from_str(config.split("\r\n").next().expect("a line")).expect("JSON");
+        assert_eq!(config["contentions"]["display-name"], "mutex_count");
+        assert_eq!(config["delay"]["display-name"], "mutex_duration");
+    }
+    let got = sums(&requests);
+    assert!(requests.len() >= 2 && got.sum(0) > 0, "{}", recording.outcome.text());
+    let all = local(&recording, &scratch);
+    assert_eq!(by_kind(&got), by_kind(&all), "{}", recording.outcome.text());
+}
+
+/// The stacks without the addresses of locks: a profile has those of the locks that are waited for most in it.
+fn by_kind(profile: &Profile) -> BTreeMap<String, Vec<u64>> {
+    let mut kinds: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for (stack, values) in &profile.stacks {
+        let name = |name: &str| match name.strip_prefix("[waiting for ") {
+            Some(lock) => {
+                lock.trim_start_matches("another ").split([']', '0']).next().unwrap_or_default().trim().to_owned()
+            }
+            None => name.to_owned(),
+        };
+        let key = stack.split(';').map(name).collect::<Vec<_>>().join(";");
+        let sums = kinds.entry(key).or_insert_with(|| vec![0; values.len()]);
+        sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+    }
+    kinds
 }
 
 /// Nobody listens: said once, all is kept, and the next recording that pushes there sends it.

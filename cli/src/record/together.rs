@@ -104,10 +104,6 @@ pub(super) fn check(options: &Options, mode: Mode, format: Format) -> Result<(),
             "--push sends profiles with names while the program runs: leave --names and --unwind out",
         ),
         (
-            is_pushed && mode == Mode::Lock,
-            "--push and --mode lock do not go together: stores take time and memory. Leave one of them out",
-        ),
-        (
             is_pushed && mode == Mode::Alloc,
             "--push and --mode alloc do not go together: who holds memory is known at the end. Leave one of them out",
         ),
@@ -139,7 +135,6 @@ mod tests {
             (&["--label", "a", "p"], "--label a: "),
             (&["--label", "=b", "p"], "--label =b: "),
             (&["--push", "http://localhost:1", "--names", "later", "p"], "--names"),
-            (&["--push", "http://localhost:1", "--mode", "lock", "p"], "--mode lock"),
             (&["--push", "http://localhost:1", "--mode", "alloc", "p"], "--mode alloc"),
             (&["--every-bytes", "5", "p"], "--every-bytes is for --mode alloc"),
             (&["--mmap", "p"], "--mmap is for --mode alloc"),

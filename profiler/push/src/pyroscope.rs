@@ -13,6 +13,12 @@ use std::time::Duration;
 /// line's end.
 const BOUNDARY: &str = "uu-7c1f0e0b5d3a49f2-profile";
 
+/// What stands in the query of a profile of waits.
+const OF_WAITS: &str = "&units=lock_samples&";
+/// How its values are called there: as those of the mutex profiles that
+/// [Go's client](https://github.com/grafana/pyroscope-go) sends, because the store knows profiles by their values.
+const CONFIG: &str = r#"{"contentions":{"display-name":"mutex_count","units":"lock_samples"},"delay":{"display-name":"mutex_duration","units":"lock_nanoseconds"}}"#;
+
 /// Sends a profile by POST to `/ingest`, as a file of a form, with this query. Takes at most about `longest`.
 pub(crate) fn ingest(
     target: &Target,
@@ -25,7 +31,14 @@ pub(crate) fn ingest(
         "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"profile\"; filename=\"profile.pb.gz\"\r\n\
          Content-Type: application/octet-stream\r\n\r\n"
     );
-    let after = format!("\r\n--{BOUNDARY}--\r\n");
+    let config = match query.contains(OF_WAITS) {
+        true => format!(
+            "\r\n--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"sample_type_config\"; \
+             filename=\"sample_type_config.json\"\r\nContent-Type: application/json\r\n\r\n{CONFIG}"
+        ),
+        false => String::new(),
+    };
+    let after = format!("{config}\r\n--{BOUNDARY}--\r\n");
     let headers = format!("Content-Type: multipart/form-data; boundary={BOUNDARY}\r\n");
     post(target, trust, &format!("/ingest?{query}"), &headers, &[before.as_bytes(), profile, after.as_bytes()], longest)
 }
@@ -55,10 +68,12 @@ pub(crate) fn judge(answer: io::Result<Answer>) -> Attempt {
 
 /// The query of `POST /ingest`.
 pub(crate) fn query(name: &str, profile: &Profile) -> String {
-    let Profile { from, until, rate, .. } = profile;
+    let Profile { from, until, .. } = profile;
     let (from, until) = (from / 1_000_000_000, until.div_ceil(1_000_000_000));
     let name = encoded(name);
-    format!("name={name}&from={from}&until={until}&format=pprof&spyName=uu&sampleRate={rate}&units=samples&aggregationType=sum")
+    // Without a rate, what the store takes for one by default.
+    let (rate, units) = profile.rate.map_or((100, OF_WAITS), |rate| (rate, "&units=samples&"));
+    format!("name={name}&from={from}&until={until}&format=pprof&spyName=uu&sampleRate={rate}{units}aggregationType=sum")
 }
 
 /// [RFC 3986](https://www.rfc-editor.org/rfc/rfc3986), section 2.
@@ -79,11 +94,12 @@ mod tests {
 
     #[test]
     fn queries_are_encoded() {
-        let profile = Profile { bytes: vec![], from: 1_500_000_000, until: 11_500_000_000, rate: 99, samples: 7 };
+        let profile = Profile { bytes: vec![], from: 1_500_000_000, until: 11_500_000_000, rate: Some(99), samples: 7 };
         let query = query("a{b=c d,e=\u{e4}}", &profile);
         let (name, rest) = query.split_once('&').expect("parameters");
         assert_eq!(name, "name=a%7Bb%3Dc%20d%2Ce%3D%C3%A4%7D");
         assert!(rest.starts_with("from=1&until=12&format=pprof&"), "{rest}");
+        assert!(rest.ends_with("&sampleRate=99&units=samples&aggregationType=sum"), "{rest}");
     }
 
     #[test]

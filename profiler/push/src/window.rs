@@ -14,8 +14,8 @@ pub struct Profile {
     pub from: u64,
     /// See `from`.
     pub until: u64,
-    /// Sampling rate, in Hz.
-    pub rate: u32,
+    /// Sampling rate, in Hz; `None`: it is of waits for locks.
+    pub rate: Option<u32>,
     /// Number of samples.
     pub samples: u64,
 }
@@ -51,7 +51,10 @@ impl Windows {
         let unix = |time: u64| begin_unix.saturating_add(time.saturating_sub(begin));
         (settings.start_unix, settings.start_monotonic) = (unix(start), start);
         let counts = (recording.samples.len(), recording.starts.len());
-        recording.samples.drain(..self.samples.min(counts.0));
+        let gone = self.samples.min(counts.0);
+        recording.samples.drain(..gone);
+        recording.lock_waits.retain(|wait| wait.sample >= gone);
+        recording.lock_waits.iter_mut().for_each(|wait| wait.sample -= gone);
         recording.starts.drain(..self.starts.min(counts.1));
         (self.samples, self.starts, self.end) = (counts.0, counts.1, end);
         if recording.samples.is_empty() && recording.starts.is_empty() {
@@ -64,6 +67,7 @@ impl Windows {
                 gzip(&export(recording, view.clone(), resource)?).map_err(|error| error.to_string())?
             }
         };
-        Ok(Some(Profile { bytes, from: unix(start), until: unix(end), rate: recording.settings.rate, samples }))
+        let rate = (!recording.is_lock()).then_some(recording.settings.rate);
+        Ok(Some(Profile { bytes, from: unix(start), until: unix(end), rate, samples }))
     }
 }
