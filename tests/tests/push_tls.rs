@@ -2,7 +2,7 @@
 //! shows another gets nothing; what is wrong with it is said once.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use uunwind_tests::certificates::{Authority, Identity};
 use uunwind_tests::pprof::{self, Profile};
 use uunwind_tests::receiver::{local, sums, Does, Server, OK};
@@ -68,11 +68,25 @@ class Handler(http.server.BaseHTTPRequestHandler):
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.minimum_version = context.maximum_version = version
 context.load_cert_chain(str(folder / 'identity.pem'))
+if len(sys.argv) > 3:
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(sys.argv[3])
 server = http.server.HTTPServer(('127.0.0.1', 0), Handler)
 server.socket = context.wrap_socket(server.socket, server_side=True)
 print(server.server_port, flush=True)
 server.serve_forever()
 ";
+
+/// Starts that server, and returns it with its port.
+fn openssl(scratch: &Path, words: &[&str]) -> (Child, String) {
+    let mut python = Command::new("/usr/bin/python3");
+    python.args(["-c", OPENSSL, text(scratch)]).args(words).stdout(Stdio::piped());
+    let mut server = python.spawn().expect("python3 runs");
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(server.stdout.take().expect("a pipe"));
+    std::io::BufRead::read_line(&mut out, &mut line).expect("a line");
+    (server, line.trim().to_owned())
+}
 
 #[test]
 fn a_store_with_openssl_is_understood() {
@@ -81,17 +95,12 @@ fn a_store_with_openssl_is_understood() {
         let authority = Authority::new("uu's test");
         let identity = authority.identity(&["localhost"], |_| {});
         std::fs::write(scratch.join("identity.pem"), &identity.pem).expect("a file");
-        let mut python = Command::new("/usr/bin/python3");
-        python.args(["-c", OPENSSL, text(&scratch), version]).stdout(Stdio::piped());
-        let mut server = python.spawn().expect("python3 runs");
-        let mut line = String::new();
-        let mut out = std::io::BufReader::new(server.stdout.take().expect("a pipe"));
-        std::io::BufRead::read_line(&mut out, &mut line).expect("a line");
+        let (mut server, port) = openssl(&scratch, &[version]);
         // By a folder of certificates, with names as c_rehash(1) makes them.
         let folder = scratch.join("roots");
         std::fs::create_dir(&folder).expect("a folder");
         authority.file(&folder, "0123abcd.0");
-        let url = format!("https://localhost:{}", line.trim());
+        let url = format!("https://localhost:{}", port);
         let recording = pushed(&scratch, &url, "1500", &[("SSL_CERT_DIR", text(&folder))]);
         server.kill().and_then(|()| server.wait()).expect("it ends");
         let mut got = Profile::default();
@@ -105,6 +114,28 @@ fn a_store_with_openssl_is_understood() {
             assert_eq!(spoken, name);
         }
         assert_eq!(got.stacks, local(&recording, &scratch).stacks, "{version}: {}", recording.outcome.text());
+    }
+}
+
+/// There is none that uu could show.
+#[test]
+fn a_store_that_wants_a_certificate_of_its_clients_is_named() {
+    for (version, said) in [
+        ("TLSv1_2", "localhost ends the TLS handshake: HandshakeFailure"),
+        ("TLSv1_3", "localhost asks for a certificate of uu's, which has none"),
+    ] {
+        let scratch = paths::scratch(&format!("push-client-certificate-{version}"));
+        let authority = Authority::new("uu's test");
+        let identity = authority.identity(&["localhost"], |_| {});
+        std::fs::write(scratch.join("identity.pem"), &identity.pem).expect("a file");
+        let roots = authority.file(&scratch, "roots.pem");
+        let (mut server, port) = openssl(&scratch, &[version, text(&roots)]);
+        let url = format!("https://localhost:{port}");
+        let recording = pushed(&scratch, &url, "1500", &[("SSL_CERT_FILE", text(&roots))]);
+        server.kill().and_then(|()| server.wait()).expect("it ends");
+        let stderr = &recording.outcome.stderr;
+        assert_eq!(stderr.matches(said).count(), 1, "{version}: {stderr}");
+        assert!(stderr.contains("wait to be sent"), "{version}: {stderr}");
     }
 }
 

@@ -45,7 +45,9 @@ impl Windows {
         let (begin_unix, begin) = (settings.start_unix, settings.start_monotonic);
         let end = recording.end.as_ref().map_or(begin, |end| end.time).max(self.end);
         // Samples may come after the copy of a time that was before them, and OTLP has the time of each.
-        let first = recording.samples.iter().skip(self.samples).map(|sample| sample.time).min().unwrap_or(u64::MAX);
+        let samples = recording.samples.iter().skip(self.samples).map(|sample| sample.time);
+        let starts = recording.starts.iter().skip(self.starts).map(|start| start.time);
+        let first = samples.chain(starts).min().unwrap_or(u64::MAX);
         let is_timed = matches!(self.target.protocol, Protocol::Otlp { .. });
         let start = if is_timed { self.end.min(first) } else { self.end }.max(begin);
         let unix = |time: u64| begin_unix.saturating_add(time.saturating_sub(begin));
@@ -69,5 +71,47 @@ impl Windows {
         };
         let rate = (!recording.is_lock()).then_some(recording.settings.rate);
         Ok(Some(Profile { bytes, from: unix(start), until: unix(end), rate, samples }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::credentials::Credentials;
+    use uunwind_recording::{End, Process, Sample, Start, Symbols, Thread};
+    use uunwind_report::hide::NativeFrames;
+
+    /// A copy with samples and a start at these times, in ns since the recording began.
+    fn copy(samples: &[u64], starts: &[u64], end: u64) -> Recording {
+        let begin = 1_000;
+        let sample =
+            |time: &u64| Sample { thread: 0, stack: 0, time: begin + time, weight: 1, stop: 1, kind: 0, flags: 0 };
+        let mut recording = Recording {
+            processes: vec![Process { pid: 7, ..Process::default() }],
+            threads: vec![Thread { process: 0, tid: 7, name: String::new() }],
+            samples: samples.iter().map(sample).collect(),
+            starts: starts.iter().map(|time| Start { thread: 0, time: begin + time, weight: 1 }).collect(),
+            symbols: Some(Symbols::default()),
+            end: Some(End { time: begin + end, ..End::default() }),
+            ..Recording::default()
+        };
+        (recording.settings.start_monotonic, recording.settings.start_unix) = (begin, 0);
+        recording
+    }
+
+    /// OTLP has the time of each sample, and the profile's time has to have it.
+    #[test]
+    fn what_came_late_is_within_its_window() {
+        for (url, from) in [("http://h", 150), ("otlp+http://h", 40)] {
+            let target = Target::new(url, None, "p", &[], Credentials::None, None, &|_| None).expect("valid");
+            let mut windows = Windows::new(target);
+            let mut next = |mut copy| windows.next(&mut copy, &NativeFrames::Show.into()).expect("a profile");
+            let first = next(copy(&[10, 50], &[], 100)).expect("samples");
+            assert_eq!((first.from, first.until, first.samples), (0, 100, 2));
+            assert_eq!(next(copy(&[10, 50], &[], 150)), None);
+            // A thread's first sample, and the start of another one, were found later.
+            let second = next(copy(&[10, 50, 60, 190], &[40], 200)).expect("samples");
+            assert_eq!((second.from, second.until, second.samples), (from, 200, 2), "{url}");
+        }
     }
 }
