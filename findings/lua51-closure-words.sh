@@ -33,7 +33,8 @@ first()
 debug.sethook()
 print(executed .. " executed, the call's name is " .. name)
 END
-unpacked/usr/bin/luac5.1 -l -p words.lua | sed -nE '/<words.lua:3,5>/,/^$/s/^\t[0-9]+\t\[[0-9]+\]\t([A-Z]+) *\t(.*)$/\1 \2/p' |
+unpacked/usr/bin/luac5.1 -l -p words.lua | sed -n '/<words.lua:3,5>/,/^$/p' |
+    sed -nE 's/^\t[0-9]+\t\[[0-9]+\]\t([A-Z]+) *\t(.*)$/\1 \2/p' |
     sed -E 's/; 0x[0-9a-f]+$//; s/[ \t]+/ /g; s/ $//' >said
 unpacked/usr/bin/lua5.1 words.lua >>said
 cat said
