@@ -25,7 +25,8 @@ use uunwind_preload::injected;
 use uunwind_ring::injected::Control;
 
 /// The plugins by their index.
-const PLUGINS: [(u32, Entry); 6] = [(1, python), (2, lua), (3, ruby), (4, v8), (5, hotspot), (6, php)];
+const PLUGINS: [(u32, Entry); 7] =
+    [(1, python), (2, lua), (3, ruby), (4, v8), (5, hotspot), (6, php), (7, perl)];
 
 unsafe extern "C" fn python(host: u32) -> *const uunwind_core::plugin::Plugin {
     uunwind_python::uu_plugin(host)
@@ -49,6 +50,10 @@ unsafe extern "C" fn hotspot(host: u32) -> *const uunwind_core::plugin::Plugin {
 
 unsafe extern "C" fn php(host: u32) -> *const uunwind_core::plugin::Plugin {
     uunwind_php::uu_plugin(host)
+}
+
+unsafe extern "C" fn perl(host: u32) -> *const uunwind_core::plugin::Plugin {
+    uunwind_perl::uu_plugin(host)
 }
 
 /// Installs the handler. Arguments and results are in the control memory.
