@@ -68,14 +68,6 @@ pub fn overlay(guest: &Guest<'_>) -> u32 {
     if is_call_sv {
         return catching(guest, facts, cursor);
     }
-    if marks & MATCHING != 0 && cursor.last != facts::REGEX {
-        let idle = Context::next(guest, facts, cursor).filter(|idle| idle.is_multicall());
-        if let Some(idle) = idle.filter(|idle| idle.ends() == facts::REGEX) {
-            cursor.left = cursor.left.saturating_sub(1);
-            cursor.cop = idle.cop;
-            return OVERLAY_NONE;
-        }
-    }
     NO_OVERLAY
 }
 
@@ -145,9 +137,10 @@ fn run_loop(guest: &Guest<'_>, facts: &Facts, scratch: &mut Scratch, pc: u64) ->
         cursor.stack = 0;
         return DOUBT;
     };
+    let is_right = host(guest, facts, cursor, class) && !is_unsure;
     cursor.last = class;
     cursor.since = cursor.since.saturating_add(1);
-    answer(host(guest, facts, cursor, class) && !is_unsure)
+    answer(is_right)
 }
 
 /// Who has called the current frame of a run loop. `None`: code of this object that is not known to.
@@ -187,6 +180,10 @@ fn host(guest: &Guest<'_>, facts: &Facts, cursor: &mut Cursor, class: u32) -> bo
         return false;
     }
     match emission::emit(guest, facts, cursor, if has_end { 0 } else { class }) {
+        Emitted::Done(ends) if !fits(ends) && may_be_idle(cursor, ends) => {
+            // What ran inside was called between two calls of that sub. `caller` has its frame, too.
+            matches!(emission::emit(guest, facts, cursor, 0), Emitted::Done(ends) if fits(ends))
+        }
         Emitted::Done(ends) => fits(ends),
         Emitted::Invalid => {
             cursor.stack = 0;
@@ -194,6 +191,11 @@ fn host(guest: &Guest<'_>, facts: &Facts, cursor: &mut Cursor, class: u32) -> bo
         }
         Emitted::Full => true,
     }
+}
+
+/// May a context have been made for calls none of which runs now? Not the innermost one, which was left out.
+fn may_be_idle(cursor: &Cursor, ends: u32) -> bool {
+    cursor.last != 0 && matches!(ends, facts::FOREIGN | facts::SORT | facts::REGEX)
 }
 
 /// A frame that calls a function in C for Perl code.

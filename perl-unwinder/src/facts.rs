@@ -113,6 +113,10 @@ uunwind_core::plain! {
         pub interpreter_stack: u32,
         /// `interpreter.Itop_env`; a `JMPENV` begins with the address of the one around it.
         pub interpreter_env: u32,
+        /// `interpreter.Isortcop`: the first op of the comparator.
+        pub interpreter_comparator: u32,
+        /// Zero.
+        pub unused: u32,
         /// `interpreter.Icompiling`.
         pub interpreter_compiling: u32,
 
@@ -182,6 +186,7 @@ impl Facts {
             self.interpreter_stack,
             self.interpreter_env,
             self.interpreter_compiling,
+            self.interpreter_comparator,
             self.stack_contexts,
             self.stack_previous,
             self.stack_index,

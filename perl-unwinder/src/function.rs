@@ -76,8 +76,14 @@ fn place(guest: &Guest<'_>, facts: &Facts, cursor: &Cursor) -> Place {
         return nowhere;
     }
     let [kind, file] = words;
-    let number = kind & OP_TYPE;
-    let is_cop = number == u64::from(facts.nextstate) || number == u64::from(facts.nextstate) + 1;
+    let is_state = |number: u64| number.wrapping_sub(facts.nextstate.into()) <= 1;
+    // A code block of a regular expression begins with one that is not executed: then its type is in `op_targ`, and 0
+    // in its place.
+    let targ = cursor.cop.wrapping_add(facts.op_type.into()).wrapping_sub(8);
+    let is_cop = match kind & OP_TYPE {
+        0 => guest.word(targ).is_some_and(is_state),
+        number => is_state(number),
+    };
     let is_compiling = cursor.cop == cursor.interpreter.wrapping_add(facts.interpreter_compiling.into());
     if is_cop || is_compiling {
         Place { file, line: (kind >> 32) as u32 }

@@ -54,16 +54,46 @@ fn begin(guest: &Guest<'_>, facts: &Facts, cursor: &mut Cursor, op: Option<u64>)
 /// Leaves out the context of a comparator, or of code in a regular expression, that does not run now.
 fn leave_out_idle(guest: &Guest<'_>, facts: &Facts, cursor: &mut Cursor) {
     let marks = cursor.marks;
-    // A comparator ends with no op; so `sort` is done with one, and not about to begin inside another one.
-    let is_sorting = marks & SORTING != 0 && (marks & COMPARING != 0 || cursor.op == 0);
-    if !is_sorting && marks & MATCHING == 0 {
+    if marks & (SORTING | MATCHING) == 0 {
         return;
     }
     let Some(idle) = Context::next(guest, facts, cursor) else { return };
     let ends = idle.ends();
-    if is_sorting && ends == facts::SORT || marks & MATCHING != 0 && ends == facts::REGEX {
-        leave_out(cursor, &idle);
+    let is_idle = match ends {
+        facts::SORT if marks & SORTING != 0 => {
+            // A comparator ends with no op.
+            let has_compared = marks & COMPARING != 0 || cursor.op == 0;
+            if has_compared { Some(true) } else { compares_later(guest, facts, cursor, &idle) }
+        }
+        facts::REGEX => Some(marks & MATCHING != 0),
+        _ => Some(false),
+    };
+    match is_idle {
+        Some(true) => leave_out(cursor, &idle),
+        Some(false) => {}
+        None => cursor.stack = 0,
     }
+}
+
+/// `sort` runs, and not as the last thing a comparator has ended: was the context made for it, or for another `sort`
+/// whose comparator sorts? `None`: that cannot be found out.
+fn compares_later(guest: &Guest<'_>, facts: &Facts, cursor: &Cursor, idle: &Context) -> Option<bool> {
+    match idle.kind {
+        // The op is the comparator's, or that of its caller.
+        Kind::Sub if idle.cv != 0 => runs_in(guest, facts, cursor.op, idle.cv).map(|runs| !runs),
+        // The block is inside of the op that sorts by it.
+        Kind::Null => {
+            let block = guest.word(cursor.interpreter.wrapping_add(facts.interpreter_comparator.into()))?;
+            around(guest, facts, block, cursor.op)
+        }
+        _ => None,
+    }
+}
+
+/// Is an op one of this sub's?
+fn runs_in(guest: &Guest<'_>, facts: &Facts, op: u64, cv: u64) -> Option<bool> {
+    let root = guest.word(guest.word(cv)?.wrapping_add(facts.cv_root.into()))?;
+    around(guest, facts, op, root)
 }
 
 fn leave_out(cursor: &mut Cursor, idle: &Context) {
@@ -84,28 +114,25 @@ pub fn leave_out_multicall(guest: &Guest<'_>, facts: &Facts, cursor: &mut Cursor
         // It is being made or removed.
         return false;
     }
-    if cursor.op != 0 {
-        let Some(root) = root(guest, facts, cursor.op) else { return false };
-        let Some(body) = guest.word(idle.cv) else { return false };
-        match guest.word(body.wrapping_add(facts.cv_root.into())) {
-            Some(own) if own == root => return true,
-            Some(_) => {}
-            None => return false,
-        }
+    let runs = if cursor.op == 0 { Some(false) } else { runs_in(guest, facts, cursor.op, idle.cv) };
+    if runs == Some(false) {
+        leave_out(cursor, &idle);
     }
-    leave_out(cursor, &idle);
-    true
+    runs.is_some()
 }
 
-/// The outermost op around one.
-fn root(guest: &Guest<'_>, facts: &Facts, op: u64) -> Option<u64> {
+/// Is `outer` one of the ops around `op`, or `op` itself? `None`: it was not found, nor the outermost one.
+fn around(guest: &Guest<'_>, facts: &Facts, op: u64, outer: u64) -> Option<bool> {
     let mut at = op;
     for _ in 0..OPS {
+        if at == outer {
+            return Some(true);
+        }
         let mut words = [0; 2];
         guest.words(at, [facts.op_type, facts.op_parent], &mut words)?;
         let [bits, next] = words;
         if next == 0 {
-            return (bits & MORE_SIBLINGS == 0).then_some(at);
+            return (bits & MORE_SIBLINGS == 0).then_some(false);
         }
         at = next;
     }

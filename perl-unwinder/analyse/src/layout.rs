@@ -33,6 +33,7 @@ fn perl_5_36() -> Facts {
         interpreter_cop: 0xd0,
         interpreter_stack: 0xe0,
         interpreter_env: 0x2f8,
+        interpreter_comparator: 0x3f8,
         interpreter_compiling: 0x790,
         stack_contexts: 8,
         stack_previous: 16,

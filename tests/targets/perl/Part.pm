@@ -1,0 +1,8 @@
+package Part;
+
+sub own { main::cap() }
+
+main::cap();
+own();
+
+1;

@@ -1,0 +1,3 @@
+main::cap();
+main::inner(2);
+7;

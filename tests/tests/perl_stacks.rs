@@ -1,0 +1,198 @@
+//! Perl stacks against the runtime's own view: every test program under the Perl of this machine.
+
+#[path = "perl/grammar.rs"]
+mod grammar;
+#[path = "perl/runtime.rs"]
+mod runtime;
+
+use grammar::Program;
+use runtime::Expected;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::process::Command;
+use uunwind_tests::attached;
+use uunwind_tests::own_walks::{self, Reads};
+use uunwind_tests::running::Running;
+use uunwind_tests::samples::{Frame, Sample};
+use uunwind_tests::{chance, paths, skips, uu};
+
+/// A tick of the timer at the moment of an explicit signal would swallow it, so the rate is the lowest.
+const EXPLICIT: &[&str] = &["--explicit", "-r", "1"];
+
+/// Calls `test` with the interpreter of this machine.
+#[track_caller]
+fn with_perl(test: impl Fn(&Path) -> Result<(), String>) {
+    match runtime::interpreter() {
+        Some(perl) => test(&perl).unwrap_or_else(|error| panic!("{error}")),
+        None => skips::skipped("Perl stacks", "this machine has no perl 5.36"),
+    }
+}
+
+#[test]
+fn subs_methods_and_evals() {
+    with_perl(|perl| agrees(perl, "nested"));
+}
+
+fn agrees(perl: &Path, script: &str) -> Result<(), String> {
+    let scratch = paths::scratch(script);
+    let oracle = scratch.join("oracle");
+    let program = runtime::run(perl, script);
+    let program: Vec<&OsStr> = program.iter().map(|word| &**word).collect();
+    let configure = |command: &mut Command| runtime::configure(command, &oracle);
+    let samples = uu::record(&scratch, EXPLICIT, configure, &program).expect_code(0).samples();
+    let mut wrong = Vec::new();
+    for (expected, sample) in runtime::pair(&runtime::read(&oracle), &samples)? {
+        if let Err(e) = check(expected, sample) {
+            wrong.push(format!("{e}\n{:?}\n{}", expected.frames, sample.text()));
+        }
+    }
+    match wrong.first() {
+        Some(first) => Err(format!("{} of {} stacks are wrong, such as\n{first}", wrong.len(), samples.len())),
+        None => Ok(()),
+    }
+}
+
+fn check(expected: &Expected, sample: &Sample) -> Result<(), String> {
+    runtime::compare(expected, sample)?;
+    // "facts-pending" comes from a library that was just opened.
+    if !sample.complete() || !matches!(&*sample.flags, "-" | "" | "facts-pending") {
+        return Err("the stack is not complete, or is flagged".into());
+    }
+    runtime::check_hosts(sample)
+}
+
+/// Limit of the share of stacks in doubt.
+const DOUBTFUL: f64 = 0.02;
+/// The share of a loop's samples that each of its lines has which cost the same.
+const LINE: std::ops::RangeInclusive<f64> = 0.1..=0.4;
+
+/// `async.pl`, and its source.
+fn program() -> Result<(Program, String), String> {
+    let script = runtime::path("async");
+    let source = std::fs::read_to_string(&script).map_err(|e| format!("{}: {e}", script.display()))?;
+    Ok((Program::read(&script.to_string_lossy(), &source), source))
+}
+
+/// Interrupted at any place: every stack is one that the program can have, and a loop's lines have their shares.
+#[test]
+fn any_instruction() {
+    with_perl(|perl| {
+        let scratch = paths::scratch("anywhere");
+        let configure = |command: &mut Command| {
+            runtime::configure(command, &scratch.join("oracle"));
+            command.env("UU_TEST_SECONDS", chance::seconds(2.0).to_string());
+        };
+        let command = runtime::run(perl, "async");
+        let command: Vec<&OsStr> = command.iter().map(|word| &**word).collect();
+        let samples = uu::record(&scratch, &["-r", "999"], configure, &command).expect_code(0).samples();
+        are_possible(&samples)
+    });
+}
+
+/// A program that runs already: the same frames, and the summary names the language as its people write it.
+#[test]
+fn a_running_program() {
+    with_perl(|perl| {
+        let scratch = paths::scratch("running");
+        let words = runtime::run(perl, "async");
+        let mut command = Command::new(&words[0]);
+        runtime::configure(command.args(&words[1..]), &scratch.join("oracle"));
+        let mut running = Running::start(command.env("UU_TEST_SECONDS", "600"));
+        let (_, samples, summary) = attached::record_cpu(&scratch, running.pid(), 0.5, &["-r", "199"]);
+        running.kill();
+        let (program, _) = program()?;
+        let mut right = 0;
+        for sample in samples.iter().filter(|sample| sample.complete() && !sample.flags.contains("desync")) {
+            right += usize::from(program.check(sample).map_err(|e| format!("{e}\n{}", sample.text()))? > 0);
+        }
+        if right * 10 < samples.len() * 8 || !summary.contains("\nHottest lines of Perl, ") {
+            return Err(format!("Perl frames in {right} of {} samples\n{summary}", samples.len()));
+        }
+        Ok(())
+    });
+}
+
+/// The same script without a recorder: the program's own handler calls uu_walk().
+#[test]
+fn by_uu_walk() {
+    with_perl(|perl| {
+        for reads in Reads::some(0) {
+            let scratch = paths::scratch(&format!("nested-{}", reads.suffix()));
+            let oracle = scratch.join("oracle");
+            let program = runtime::run(perl, "nested");
+            let program: Vec<&OsStr> = program.iter().map(|word| &**word).collect();
+            let configure = |command: &mut Command| runtime::configure(command, &oracle);
+            let walked = own_walks::explicit(&scratch, *reads, configure, &program)?;
+            for (expected, sample) in runtime::pair(&runtime::read(&oracle), &walked.samples)? {
+                check(expected, sample).map_err(|e| format!("{e}\n{}", sample.text()))?;
+            }
+        }
+        Ok(())
+    });
+}
+
+/// Interrupted at any place by uu_walk() in the program's own handler, in a storm of signals, with calls of malloc()
+/// and locks watched.
+#[test]
+fn any_instruction_by_uu_walk() {
+    with_perl(|perl| {
+        for reads in Reads::some(1) {
+            let scratch = paths::scratch(&format!("anywhere-{}", reads.suffix()));
+            let configure = |command: &mut Command| {
+                runtime::configure(command, &scratch.join("oracle"));
+                command.env("UU_TEST_SECONDS", chance::seconds(0.5).to_string());
+            };
+            let command = runtime::run(perl, "async");
+            let command: Vec<&OsStr> = command.iter().map(|word| &**word).collect();
+            let walked = own_walks::storm(&scratch, *reads, configure, &command)?;
+            are_possible(&walked.samples)?;
+        }
+        Ok(())
+    });
+}
+
+fn are_possible(samples: &[Sample]) -> Result<(), String> {
+    let (program, source) = program()?;
+    let (mut right, mut doubtful, mut wrong) = (0, Vec::new(), Vec::new());
+    for sample in samples {
+        let interpreter = |frame: &Frame| matches!(frame, Frame::Native { interpreter: true, .. });
+        if sample.flags.contains("desync") || !sample.complete() {
+            doubtful.push(sample);
+            continue;
+        }
+        match program.check(sample) {
+            Err(e) => wrong.push(format!("{e}\n{}", sample.text())),
+            Ok(0) if runtime::frames(sample).is_empty() && sample.frames.iter().any(interpreter) => {
+                doubtful.push(sample);
+            }
+            Ok(frames) => right += usize::from(frames > 0),
+        }
+    }
+    eprintln!("{} samples, {right} of the program, {} in doubt", samples.len(), doubtful.len());
+    if std::env::var_os("UU_SHOW").is_some() {
+        wrong.iter().for_each(|wrong| eprintln!("wrong: {wrong}"));
+        doubtful.iter().for_each(|sample| eprintln!("in doubt: {}", sample.text()));
+    }
+    if let Some(first) = wrong.first() {
+        return Err(format!("{} of {} stacks are wrong, such as\n{first}", wrong.len(), samples.len()));
+    }
+    if let (true, Some(first)) = (chance::too_many(doubtful.len(), samples.len(), DOUBTFUL), doubtful.first()) {
+        return Err(format!("{} of {} stacks in doubt, such as\n{}", doubtful.len(), samples.len(), first.text()));
+    }
+    if right < 100 || right * 10 < samples.len() * 8 {
+        return Err(format!("Perl frames in {right} of {} samples", samples.len()));
+    }
+    let shares = program.leaf_lines(samples, "main::lines");
+    let of = |line: &u32| shares.get(line).copied().unwrap_or(0) as usize;
+    let lines = program.loop_lines(&source, "main::lines");
+    let total = lines.iter().map(of).sum();
+    for line in &lines {
+        if chance::too_few(of(line), total, *LINE.start()) || chance::too_many(of(line), total, *LINE.end()) {
+            return Err(format!("line {line} has {} of {total} samples of its loop: {shares:?}", of(line)));
+        }
+    }
+    match lines.len() {
+        5 => Ok(()),
+        other => Err(format!("the loop has {other} lines")),
+    }
+}
