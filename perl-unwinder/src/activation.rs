@@ -10,7 +10,9 @@
 //! * `pp_entersub` keeps the sub in a register while it calls a function in C, which has no context.
 
 use crate::context::{self, Context};
-use crate::cursor::{Cursor, Scratch, COMPARING, INNERMOST, MATCHING, POPPING, PUSHING, SORTING, UNSURE};
+use crate::cursor::{
+    Cursor, Scratch, CALLING, COMPARING, INNERMOST, MATCHING, POPPING, PUSHING, SORTING, UNSURE,
+};
 use crate::emission::{self, Emitted};
 use crate::facts::{self, Extent, Facts, Xsub};
 use crate::function::{self, Name};
@@ -25,6 +27,8 @@ const DOUBT: u32 = OVERLAY_INTERPRETER | OVERLAY_DESYNC;
 /// DWARF numbers of the registers of a function's result and of its first argument.
 const RESULT: u8 = 0;
 const FIRST_ARGUMENT: u8 = 5;
+/// Limit of the native frame of `call_sv`, in bytes.
+const CALLER_BYTES: u64 = 2048;
 /// Limit of the `JMPENV`s of one walk: each lies in a native frame.
 const ENVIRONMENTS: u32 = uunwind_core::walk::DEEPEST;
 
@@ -46,9 +50,8 @@ pub fn overlay(guest: &Guest<'_>) -> u32 {
         let Some(scratch) = Scratch::of(guest) else { return DOUBT };
         return answer(call_in_c(guest, facts, scratch, place));
     }
-    let is_call_sv = facts.call_sv.contains(lookup);
     let marks = marks(guest, facts, lookup);
-    if marks == 0 && !is_call_sv {
+    if marks == 0 {
         return NO_OVERLAY;
     }
     let Some(scratch) = Scratch::of(guest) else { return DOUBT };
@@ -65,7 +68,7 @@ pub fn overlay(guest: &Guest<'_>) -> u32 {
         // It is not known whose frame this is.
         return NO_OVERLAY;
     }
-    if is_call_sv {
+    if marks & CALLING != 0 {
         return catching(guest, facts, cursor);
     }
     NO_OVERLAY
@@ -85,6 +88,7 @@ fn marks(guest: &Guest<'_>, facts: &Facts, lookup: u64) -> u32 {
         (facts.sort.contains(lookup), SORTING),
         (is_among(&facts.comparing), COMPARING),
         (facts.regex.contains(lookup), MATCHING),
+        (facts.call_sv.contains(lookup), CALLING),
         (guest.exact() && is_among(&facts.returning), RETURNING),
     ];
     for (is, mark) in all {
@@ -158,6 +162,11 @@ fn class(guest: &Guest<'_>, facts: &Facts) -> Option<u32> {
 fn host(guest: &Guest<'_>, facts: &Facts, cursor: &mut Cursor, class: u32) -> bool {
     if cursor.stack == 0 {
         return false;
+    }
+    // `call_sv` runs the ops that find a method, too: they lie in its own native frame, and no sub runs yet.
+    let cfa = guest.view().cfa;
+    if class == facts::SUB && cursor.last == 0 && cursor.op.wrapping_sub(cfa) < CALLER_BYTES {
+        return true;
     }
     if class == facts::NESTED {
         if cursor.nested == 0 {

@@ -45,6 +45,9 @@ pub const COMPARING: u32 = 1 << 5;
 /// A mark: a regular expression is being matched, and no code in it runs.
 pub const MATCHING: u32 = 1 << 6;
 
+/// A mark: `call_sv` is about to call a sub, or has just called it.
+pub const CALLING: u32 = 1 << 7;
+
 uunwind_core::plain! {
     /// The plugin's scratch memory.
     pub struct Scratch {

@@ -10,7 +10,7 @@
 //!   are left out.
 
 use crate::context::{self, Context, Kind};
-use crate::cursor::{Cursor, Scratch, COMPARING, INNERMOST, MATCHING, PUSHING, SORTING};
+use crate::cursor::{Cursor, Scratch, CALLING, COMPARING, INNERMOST, MATCHING, PUSHING, SORTING};
 use crate::facts::{self, Facts};
 use uunwind_core::plugin::guest::Guest;
 
@@ -54,10 +54,13 @@ fn begin(guest: &Guest<'_>, facts: &Facts, cursor: &mut Cursor, op: Option<u64>)
 /// Leaves out the context of a comparator, or of code in a regular expression, that does not run now.
 fn leave_out_idle(guest: &Guest<'_>, facts: &Facts, cursor: &mut Cursor) {
     let marks = cursor.marks;
-    if marks & (SORTING | MATCHING) == 0 {
+    if marks & (SORTING | MATCHING | CALLING) == 0 {
         return;
     }
     let Some(idle) = Context::next(guest, facts, cursor) else { return };
+    if marks & CALLING != 0 && idle.is_catching() {
+        return leave_out(cursor, &idle);
+    }
     let ends = idle.ends();
     let is_idle = match ends {
         facts::SORT if marks & SORTING != 0 => {
@@ -110,11 +113,15 @@ pub fn leave_out_multicall(guest: &Guest<'_>, facts: &Facts, cursor: &mut Cursor
         return true;
     }
     let Some(idle) = Context::next(guest, facts, cursor).filter(Context::is_multicall) else { return true };
-    if idle.cv == 0 || idle.ends() == facts::REGEX {
-        // It is being made or removed.
+    if idle.ends() == facts::REGEX {
         return false;
     }
-    let runs = if cursor.op == 0 { Some(false) } else { runs_in(guest, facts, cursor.op, idle.cv) };
+    let runs = match idle.cv {
+        // It is being made or removed: the line may be that of either moment.
+        0 => (idle.cop == cursor.cop).then_some(false),
+        _ if cursor.op == 0 => Some(false),
+        cv => runs_in(guest, facts, cursor.op, cv),
+    };
     if runs == Some(false) {
         leave_out(cursor, &idle);
     }
