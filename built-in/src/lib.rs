@@ -7,7 +7,8 @@ use uunwind_language::Half;
 /// The languages' crates, for their fuzz targets; `signal` in each is the half that runs in handlers.
 pub use {
     uunwind_hotspot_analyse as hotspot, uunwind_lua_analyse as lua, uunwind_perl_analyse as perl,
-    uunwind_php_analyse as php, uunwind_python_analyse as python, uunwind_ruby_analyse as ruby, uunwind_v8_analyse as v8,
+    uunwind_php_analyse as php, uunwind_python_analyse as python, uunwind_ruby_analyse as ruby,
+    uunwind_v8_analyse as v8,
 };
 
 /// One for each of uu's plugins. An object that several of them claim belongs to the plugin that was found first.

@@ -49,7 +49,7 @@ class Frame(NamedTuple):
     file: str | None
     #: The line that it was executing.
     line: int | None
-    #: "python", "lua", "ruby", "php", "javascript", "java" or whatever plugin described it; "native"; "jit":
+    #: "python", "lua", "ruby", "php", "perl", "javascript", "java" or whatever plugin described it; "native"; "jit":
     #: code that a JIT registered; "omitted": `function` says how many frames of a deep stack were left out here.
     language: str
     #: Native frames: the path of the executable or library that it is in.

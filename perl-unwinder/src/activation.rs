@@ -10,9 +10,7 @@
 //! * `pp_entersub` keeps the sub in a register while it calls a function in C, which has no context.
 
 use crate::context::{self, Context};
-use crate::cursor::{
-    Cursor, Scratch, CALLING, COMPARING, INNERMOST, MATCHING, POPPING, PUSHING, SORTING, UNSURE,
-};
+use crate::cursor::{Cursor, Scratch, CALLING, COMPARING, INNERMOST, MATCHING, POPPING, PUSHING, SORTING, UNSURE};
 use crate::emission::{self, Emitted};
 use crate::facts::{self, Extent, Facts, Xsub};
 use crate::function::{self, Name};
@@ -179,7 +177,7 @@ fn host(guest: &Guest<'_>, facts: &Facts, cursor: &mut Cursor, class: u32) -> bo
         return true;
     }
     let nested = core::mem::replace(&mut cursor.nested, 0);
-    let fits = |ends: u32| ends == class || class == facts::FOREIGN && ends == facts::SUB;
+    let fits = |ends: u32| ends == class;
     if nested != 0 && fits(nested) {
         return true;
     }
@@ -211,8 +209,7 @@ fn may_be_idle(cursor: &Cursor, ends: u32) -> bool {
 fn call_in_c(guest: &Guest<'_>, facts: &Facts, scratch: &mut Scratch, place: &Xsub) -> bool {
     let (cv, interpreter) = (guest.register(place.cv as u8), guest.register(place.interpreter as u8));
     let (Some(cv), Some(interpreter)) = (cv, interpreter) else { return false };
-    // What runs inside of the function has its own marks: the function itself makes no context.
-    scratch.marks &= !UNSURE;
+    let is_unsure = scratch.cursors == 0 && scratch.marks & UNSURE != 0;
     let Some(cursor) = innermost::cursor(guest, facts, scratch, interpreter) else { return false };
     if cursor.stack == 0 {
         return false;
@@ -220,7 +217,7 @@ fn call_in_c(guest: &Guest<'_>, facts: &Facts, scratch: &mut Scratch, place: &Xs
     let is_right = cursor.since > 0 || innermost::leave_out_multicall(guest, facts, cursor);
     cursor.since = 0;
     match function::emit(guest, facts, cursor, Name::InC(cv)) {
-        Some(_) => is_right,
+        Some(_) => is_right && !is_unsure,
         None => false,
     }
 }

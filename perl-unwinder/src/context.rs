@@ -103,7 +103,9 @@ impl Context {
     pub fn ends(&self) -> u32 {
         match self.kind {
             Kind::Null | Kind::Sub if self.stack_type == STACK_SORT && self.is_first => facts::SORT,
-            Kind::Sub | Kind::Pretended if self.flags & MULTICALL != 0 && self.flags & (IN_REGEX | IN_REGEX_FAKE) != 0 => {
+            Kind::Sub | Kind::Pretended
+                if self.flags & MULTICALL != 0 && self.flags & (IN_REGEX | IN_REGEX_FAKE) != 0 =>
+            {
                 facts::REGEX
             }
             Kind::Sub if self.flags & MULTICALL != 0 => facts::FOREIGN,

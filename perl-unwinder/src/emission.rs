@@ -88,8 +88,8 @@ fn name(facts: &Facts, context: &Context) -> Option<Name> {
 
 /// The cursor is at the end of an array: the program itself, if that is the outermost one.
 fn outermost(guest: &Guest<'_>, facts: &Facts, cursor: &mut Cursor) -> Emitted {
-    let is_outermost = cursor.stack != 0
-        && guest.word(cursor.stack.wrapping_add(facts.stack_previous.into())) == Some(0);
+    let is_outermost =
+        cursor.stack != 0 && guest.word(cursor.stack.wrapping_add(facts.stack_previous.into())) == Some(0);
     if !is_outermost {
         return Emitted::Invalid;
     }

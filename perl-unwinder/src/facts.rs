@@ -34,7 +34,7 @@ pub const DEFER: u32 = 5;
 pub const SORT: u32 = 6;
 /// A place that runs code in a regular expression: the outermost context says so.
 pub const REGEX: u32 = 7;
-/// A place in another object: the outermost context is a sub's that is called many times, or as for [`SUB`].
+/// A place in another object: the outermost context is a sub's that is called many times (`MULTICALL`).
 pub const FOREIGN: u32 = 8;
 
 uunwind_core::plain! {

@@ -21,7 +21,12 @@ const MORE_SIBLINGS: u64 = 1 << 14;
 
 /// The cursor of an interpreter, at its innermost context if no cursor was there before. `None`: there are too many
 /// interpreters, or the interpreter's memory is not what it should be.
-pub fn cursor<'s>(guest: &Guest<'_>, facts: &Facts, scratch: &'s mut Scratch, interpreter: u64) -> Option<&'s mut Cursor> {
+pub fn cursor<'s>(
+    guest: &Guest<'_>,
+    facts: &Facts,
+    scratch: &'s mut Scratch,
+    interpreter: u64,
+) -> Option<&'s mut Cursor> {
     let (marks, op) = match scratch.cursors {
         0 => (scratch.marks | INNERMOST, (scratch.has_op != 0).then_some(scratch.op)),
         _ => (0, None),
@@ -39,8 +44,7 @@ pub fn cursor<'s>(guest: &Guest<'_>, facts: &Facts, scratch: &'s mut Scratch, in
 /// Reads where the interpreter stands. Without an array, all its run loops are in doubt.
 fn begin(guest: &Guest<'_>, facts: &Facts, cursor: &mut Cursor, op: Option<u64>) {
     let mut words = [0; 4];
-    let offsets =
-        [facts.interpreter_op, facts.interpreter_cop, facts.interpreter_stack, facts.interpreter_env];
+    let offsets = [facts.interpreter_op, facts.interpreter_cop, facts.interpreter_stack, facts.interpreter_env];
     if !cursor.interpreter.is_multiple_of(8) || guest.words(cursor.interpreter, offsets, &mut words).is_none() {
         return;
     }
@@ -66,7 +70,11 @@ fn leave_out_idle(guest: &Guest<'_>, facts: &Facts, cursor: &mut Cursor) {
         facts::SORT if marks & SORTING != 0 => {
             // A comparator ends with no op.
             let has_compared = marks & COMPARING != 0 || cursor.op == 0;
-            if has_compared { Some(true) } else { compares_later(guest, facts, cursor, &idle) }
+            if has_compared {
+                Some(true)
+            } else {
+                compares_later(guest, facts, cursor, &idle)
+            }
         }
         facts::REGEX => Some(marks & MATCHING != 0),
         _ => Some(false),

@@ -7,6 +7,7 @@ mod runtime;
 
 use grammar::Program;
 use runtime::Expected;
+use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
@@ -14,23 +15,31 @@ use uunwind_tests::attached;
 use uunwind_tests::own_walks::{self, Reads};
 use uunwind_tests::running::Running;
 use uunwind_tests::samples::{Frame, Sample};
-use uunwind_tests::{chance, paths, skips, uu};
+use uunwind_tests::{chance, cores, dumps, paths, process, skips, uu};
 
 /// A tick of the timer at the moment of an explicit signal would swallow it, so the rate is the lowest.
 const EXPLICIT: &[&str] = &["--explicit", "-r", "1"];
 
-/// Calls `test` with the interpreter of this machine.
+/// Calls `test` with each interpreter of this machine.
 #[track_caller]
-fn with_perl(test: impl Fn(&Path) -> Result<(), String>) {
-    match runtime::interpreter() {
-        Some(perl) => test(&perl).unwrap_or_else(|error| panic!("{error}")),
-        None => skips::skipped("Perl stacks", "this machine has no perl 5.36"),
+fn each(test: impl Fn(&Path) -> Result<(), String>) {
+    let found = runtime::all();
+    if found.is_empty() {
+        skips::skipped("Perl stacks", "this machine has no perl 5.36");
+    }
+    for perl in found {
+        test(&perl).unwrap_or_else(|error| panic!("{}: {error}", perl.display()));
     }
 }
 
 #[test]
 fn subs_methods_and_evals() {
-    with_perl(|perl| agrees(perl, "nested"));
+    each(|perl| agrees(perl, "nested"));
+}
+
+#[test]
+fn threads() {
+    each(|perl| agrees(perl, "threads"));
 }
 
 fn agrees(perl: &Path, script: &str) -> Result<(), String> {
@@ -76,7 +85,7 @@ fn program() -> Result<(Program, String), String> {
 /// Interrupted at any place: every stack is one that the program can have, and a loop's lines have their shares.
 #[test]
 fn any_instruction() {
-    with_perl(|perl| {
+    each(|perl| {
         let scratch = paths::scratch("anywhere");
         let configure = |command: &mut Command| {
             runtime::configure(command, &scratch.join("oracle"));
@@ -92,7 +101,7 @@ fn any_instruction() {
 /// A program that runs already: the same frames, and the summary names the language as its people write it.
 #[test]
 fn a_running_program() {
-    with_perl(|perl| {
+    each(|perl| {
         let scratch = paths::scratch("running");
         let words = runtime::run(perl, "async");
         let mut command = Command::new(&words[0]);
@@ -112,19 +121,94 @@ fn a_running_program() {
     });
 }
 
-/// The same script without a recorder: the program's own handler calls uu_walk().
+/// The frames of `waits.pl`, innermost first.
+const WAITING: [&str; 7] =
+    ["Kind::waits", "Kind::by_waiting", "main::sorts", "main::__ANON__", "List::Util::first", "main::finds", "(eval)"];
+
+/// A program that waits, looked at from outside, and its core file.
+#[test]
+fn from_outside() {
+    each(|perl| {
+        let scratch = paths::scratch("outside");
+        let words = runtime::run(perl, "waits");
+        let mut command = Command::new(&words[0]);
+        runtime::configure(command.args(&words[1..]), &scratch.join("oracle"));
+        let mut running = Running::ready(&mut command);
+        let pid = running.pid().to_string();
+        let dump = |from: &[&str]| {
+            let options = [&["dump"], from, &["--json"]].concat();
+            let out = process::run(&mut uu::command(&scratch, &options), &scratch, uu::LIMIT).expect_code(0);
+            let dump: Value = serde_json::from_str(&out.stdout).map_err(|e| e.to_string())?;
+            let [thread] = dumps::threads(&dump) else { return Err(format!("{from:?}: {dump}")) };
+            let functions = dumps::functions(thread);
+            let at = functions.iter().position(|name| *name == WAITING[0]).ok_or(format!("{from:?}: {thread}"))?;
+            let perl: Vec<&str> =
+                functions[at..].iter().filter(|name| name.contains(':') || **name == "(eval)").copied().collect();
+            if thread["complete"] != true || perl[..] != WAITING || !functions.contains(&"(main)") {
+                return Err(format!("{from:?}: {functions:?} of {thread}"));
+            }
+            Ok(())
+        };
+        dump(&["-p", &pid])?;
+        if cores::has_gcore() {
+            let mut gcore = Command::new("gcore");
+            process::run(gcore.arg("-o").arg(scratch.join("gdb")).arg(&pid), &scratch, uu::LIMIT).expect_code(0);
+            let core = scratch.join(format!("gdb.{pid}"));
+            dump(&[core.to_str().ok_or("no path")?])?;
+            std::fs::remove_file(core).map_err(|e| e.to_string())?;
+        } else {
+            skips::skipped("a core file of a Perl", "there is no gcore on this machine");
+        }
+        running.kill();
+        Ok(())
+    });
+}
+
+/// Native frames that only pass calls on are hidden unless they are asked for, and those that do a program's work are
+/// not; the page has the language's frames, too.
+#[test]
+fn glue_is_hidden() {
+    each(|perl| {
+        let scratch = paths::scratch("glue");
+        let configure = |command: &mut Command| {
+            runtime::configure(command, &scratch.join("oracle"));
+            command.env("UU_TEST_SECONDS", "0.5");
+        };
+        let command = runtime::run(perl, "async");
+        let command: Vec<&OsStr> = command.iter().map(|word| &**word).collect();
+        let recording = uu::record(&scratch, &["-r", "499"], configure, &command).expect_code(0);
+        let [hidden, all] = ["hide", "show"].map(|mode| recording.report_with("folded", &["--native-frames", mode]));
+        for glue in [";Perl_runops_standard;", ";Perl_pp_entersub;"] {
+            if hidden.contains(glue) || !all.contains(glue) {
+                return Err(format!("{glue} in:\n{hidden}"));
+            }
+        }
+        if !hidden.contains(";Perl_pp_sort;") || !hidden.contains("main::fib (") {
+            return Err(format!("no sort, or no fib in:\n{hidden}"));
+        }
+        let page = recording.report_with("html", &[]);
+        if !page.contains("main::fib") || !page.contains("perl") {
+            return Err("the page has no Perl".into());
+        }
+        Ok(())
+    });
+}
+
+/// The same scripts without a recorder: the program's own handler calls uu_walk().
 #[test]
 fn by_uu_walk() {
-    with_perl(|perl| {
-        for reads in Reads::some(0) {
-            let scratch = paths::scratch(&format!("nested-{}", reads.suffix()));
-            let oracle = scratch.join("oracle");
-            let program = runtime::run(perl, "nested");
-            let program: Vec<&OsStr> = program.iter().map(|word| &**word).collect();
-            let configure = |command: &mut Command| runtime::configure(command, &oracle);
-            let walked = own_walks::explicit(&scratch, *reads, configure, &program)?;
-            for (expected, sample) in runtime::pair(&runtime::read(&oracle), &walked.samples)? {
-                check(expected, sample).map_err(|e| format!("{e}\n{}", sample.text()))?;
+    each(|perl| {
+        for (index, script) in ["nested", "threads"].iter().enumerate() {
+            for reads in Reads::some(index) {
+                let scratch = paths::scratch(&format!("{script}-{}", reads.suffix()));
+                let oracle = scratch.join("oracle");
+                let program = runtime::run(perl, script);
+                let program: Vec<&OsStr> = program.iter().map(|word| &**word).collect();
+                let configure = |command: &mut Command| runtime::configure(command, &oracle);
+                let walked = own_walks::explicit(&scratch, *reads, configure, &program)?;
+                for (expected, sample) in runtime::pair(&runtime::read(&oracle), &walked.samples)? {
+                    check(expected, sample).map_err(|e| format!("{script}: {e}\n{}", sample.text()))?;
+                }
             }
         }
         Ok(())
@@ -135,7 +219,7 @@ fn by_uu_walk() {
 /// and locks watched.
 #[test]
 fn any_instruction_by_uu_walk() {
-    with_perl(|perl| {
+    each(|perl| {
         for reads in Reads::some(1) {
             let scratch = paths::scratch(&format!("anywhere-{}", reads.suffix()));
             let configure = |command: &mut Command| {

@@ -23,6 +23,7 @@ mod luajit_step;
 mod naming;
 mod overlay;
 mod perf_records;
+mod perl_overlay;
 mod php_overlay;
 mod plugin_calls;
 mod plugin_messages;
@@ -96,6 +97,7 @@ targets! { $
     lua_overlay: "the Lua plugin, called by the walk, over damaged structures of PUC Lua", lua_overlay::run, 30_000;
     lua_state: "what a program registers as a Lua state", lua_state::run, 150_000;
     luajit_step: "the Lua plugin on LuaJIT, called by the walk, over memory that is damaged", luajit_step::run, 20_000;
+    perl_overlay: "the Perl plugin, called by the walk, over damaged structures of Perl", perl_overlay::run, 30_000;
     php_overlay: "the PHP plugin, called by the walk, over damaged structures of PHP", php_overlay::run, 30_000;
     ruby_overlay: "the Ruby plugin, called by the walk, over damaged structures of CRuby", ruby_overlay::run, 30_000;
     hotspot_step: "the HotSpot plugin, called by the walk, over damaged frames and methods", hotspot_step::run, 20_000;

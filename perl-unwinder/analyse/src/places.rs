@@ -123,7 +123,10 @@ pub fn find(elf: &dyn Elf, stubs: &Stubs, facts: &mut Facts) -> Result<(), &'sta
     fill(&mut facts.popping, &removing.ok_or("pp_leavesub")?).ok_or("pp_leavesub")?;
     let unsure = ["Perl_dounwind", "Perl_pp_goto", "Perl_cxinc"].map(|name| functions.extent(name));
     let unsure: Option<Vec<Extent>> = unsure.into_iter().collect();
-    fill(&mut facts.unsure, &unsure.ok_or("dounwind")?).ok_or("dounwind")?;
+    let mut unsure = unsure.ok_or("dounwind")?;
+    let naming = functions.named("Perl_gv_init_pvn").and_then(|code| elsewhere(&code, facts.interpreter_cop));
+    unsure.push(naming.ok_or("gv_init_pvn")?);
+    fill(&mut facts.unsure, &unsure).ok_or("dounwind")?;
     facts.call_sv = functions.extent("Perl_call_sv").ok_or("call_sv")?;
     Ok(())
 }
@@ -217,8 +220,11 @@ fn addresses(code: &Code) -> BTreeSet<u64> {
 /// The first holder of a run loop that calls lead to from a function, breadth first.
 fn below(functions: &Functions<'_>, name: &str, holders: &BTreeMap<u64, Vec<u64>>) -> Option<u64> {
     let mut level = functions.targets(&functions.named(name)?);
-    let exported: BTreeSet<u64> =
-        ["Perl_call_sv", "Perl_amagic_call"].iter().filter_map(|name| functions.elf.symbol(name)).map(|s| s.address).collect();
+    let exported: BTreeSet<u64> = ["Perl_call_sv", "Perl_amagic_call"]
+        .iter()
+        .filter_map(|name| functions.elf.symbol(name))
+        .map(|s| s.address)
+        .collect();
     let mut seen = BTreeSet::new();
     for _ in 0..DEPTH {
         let found = level.iter().find(|start| holders.contains_key(start) && !exported.contains(start));
@@ -255,13 +261,21 @@ fn fillings(code: &[Instruction]) -> Vec<Extent> {
             continue;
         }
         let rest = code.iter().skip(at + 2).take(FILLING);
-        let end = rest.clone().find(|i| {
-            is_call(i) || matches!(i.flow_control(), FlowControl::UnconditionalBranch | FlowControl::Return)
-        });
+        let end = rest
+            .clone()
+            .find(|i| is_call(i) || matches!(i.flow_control(), FlowControl::UnconditionalBranch | FlowControl::Return));
         let end = end.map_or_else(|| rest.last().map_or(store.next_ip(), Instruction::next_ip), Instruction::ip);
         found.push(Extent { start: store.next_ip(), end });
     }
     found
+}
+
+/// Where a function has set the current line to another one, until it sets it back.
+fn elsewhere(code: &Code, field: u32) -> Option<Extent> {
+    let stores = |i: &&Instruction| i.mnemonic() == Mnemonic::Mov && is_field(i, 0, field, 8);
+    let mut stores = code.instructions.iter().filter(stores);
+    let (set, back) = (stores.next()?, stores.next()?);
+    stores.next().is_none().then_some(Extent { start: set.next_ip(), end: back.next_ip() })
 }
 
 /// In `pp_entersub`: what runs only after a sub's context was made, and what runs both then and otherwise. The latter
@@ -283,7 +297,9 @@ fn entering(functions: &Functions<'_>, entersub: &Code, dying: &BTreeSet<u64>) -
                 FlowControl::UnconditionalBranch => waiting.extend(jump),
                 FlowControl::ConditionalBranch => waiting.extend(jump.into_iter().chain([at + 1])),
                 FlowControl::Return | FlowControl::IndirectBranch | FlowControl::Interrupt => {}
-                FlowControl::Call if dying.contains(&functions.stubs.resolve(functions.elf, i.near_branch_target())) || guards(code, at) => {}
+                FlowControl::Call
+                    if dying.contains(&functions.stubs.resolve(functions.elf, i.near_branch_target()))
+                        || guards(code, at) => {}
                 _ => waiting.push(at + 1),
             }
         }
@@ -314,9 +330,9 @@ fn guards(code: &[Instruction], at: usize) -> bool {
     let (ip, start) = (call.ip(), code.first().map_or(0, Instruction::ip));
     let is_outside = !(start..code.last().map_or(start, Instruction::next_ip)).contains(&call.near_branch_target());
     let compares = |i: &Instruction| i.segment_prefix() == Register::FS && i.mnemonic() == Mnemonic::Sub;
-    let jumps = code.windows(2).any(|pair| {
-        matches!(pair, [compare, jump] if compares(compare) && jump.near_branch_target() == ip)
-    });
+    let jumps = code
+        .windows(2)
+        .any(|pair| matches!(pair, [compare, jump] if compares(compare) && jump.near_branch_target() == ip));
     let is_padding = matches!(before.mnemonic(), Mnemonic::Nop | Mnemonic::Fnop);
     is_outside && jumps && (is_padding || before.flow_control() != FlowControl::Next)
 }

@@ -54,7 +54,7 @@ fn each_object_is_served() {
         for (class, count) in classes {
             assert_eq!(of(class), count, "{}: class {class}: {facts:#x?}", path.display());
         }
-            // From pp_entersub (thrice) and pp_goto.
+        // From pp_entersub (thrice) and pp_goto.
         assert_eq!(facts.xsubs.iter().filter(|place| place.after != 0).count(), 4, "{facts:#x?}");
         let entersub = symbol("Perl_pp_entersub");
         assert!(facts.xsubs[0].after > entersub && facts.xsubs[0].after < entersub + 0x1000, "{facts:#x?}");

@@ -25,8 +25,7 @@ use uunwind_preload::injected;
 use uunwind_ring::injected::Control;
 
 /// The plugins by their index.
-const PLUGINS: [(u32, Entry); 7] =
-    [(1, python), (2, lua), (3, ruby), (4, v8), (5, hotspot), (6, php), (7, perl)];
+const PLUGINS: [(u32, Entry); 7] = [(1, python), (2, lua), (3, ruby), (4, v8), (5, hotspot), (6, php), (7, perl)];
 
 unsafe extern "C" fn python(host: u32) -> *const uunwind_core::plugin::Plugin {
     uunwind_python::uu_plugin(host)

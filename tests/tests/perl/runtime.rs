@@ -8,12 +8,15 @@ use std::process::Command;
 use uunwind_tests::paths;
 use uunwind_tests::samples::{beside, Frame, Sample};
 
-/// The program of this machine, if its version is served.
-pub fn interpreter() -> Option<PathBuf> {
-    let path = PathBuf::from("/usr/bin/perl");
-    let asked = Command::new(&path).args(["-MConfig", "-e", "print qq{$] }, $Config{useithreads} // 'no'"]).output();
-    let said = asked.ok().filter(|out| out.status.success())?;
-    String::from_utf8_lossy(&said.stdout).starts_with("5.036").then_some(path)
+/// The programs of this machine whose version is served: the usual one, and the one that embeds the library.
+pub fn all() -> Vec<PathBuf> {
+    let paths = ["/usr/bin/perl", "/usr/bin/perl5.36-x86_64-linux-gnu"].map(PathBuf::from);
+    paths.into_iter().filter(|path| is_served(path)).collect()
+}
+
+fn is_served(path: &Path) -> bool {
+    let asked = Command::new(path).args(["-MConfig", "-e", "print qq{$] $Config{useithreads}}"]).output();
+    asked.is_ok_and(|out| out.status.success() && out.stdout == b"5.036000 define")
 }
 
 /// Sets the variables that the scripts need.
@@ -131,12 +134,15 @@ pub fn check_hosts(sample: &Sample) -> Result<(), String> {
 
 /// Pairs the oracle's lines with the explicit samples: those of each thread come in the same order.
 pub fn pair<'a>(oracle: &'a [Expected], samples: &'a [Sample]) -> Result<Vec<(&'a Expected, &'a Sample)>, String> {
-    let explicit: Vec<&Sample> = samples.iter().filter(|s| s.kind == "explicit").collect();
-    let pairs: Vec<_> = oracle.iter().zip(explicit.iter().copied()).collect();
+    let mut explicit: Vec<&Sample> = samples.iter().filter(|s| s.kind == "explicit").collect();
+    let mut lines: Vec<&Expected> = oracle.iter().collect();
+    explicit.sort_by_key(|sample| sample.tid);
+    lines.sort_by_key(|line| line.tid);
+    let pairs: Vec<_> = lines.iter().copied().zip(explicit.iter().copied()).collect();
     let is_one = |(line, sample): &(&Expected, &Sample)| (sample.pid, sample.tid) == (line.pid, line.tid);
     if pairs.len() != oracle.len() || explicit.len() != oracle.len() || oracle.is_empty() || !pairs.iter().all(is_one) {
-        let leaf = |line: &Expected| line.frames.first().map_or(String::new(), |f| format!("{}:{}", f.name, f.line));
-        let leaves = oracle.iter().map(leaf).collect::<Vec<_>>();
+        let leaf = |line: &&Expected| line.frames.first().map_or(String::new(), |f| format!("{}:{}", f.name, f.line));
+        let leaves = lines.iter().map(leaf).collect::<Vec<_>>();
         let (samples, lines) = (explicit.len(), oracle.len());
         let explicit: Vec<Sample> = explicit.into_iter().cloned().collect();
         return Err(format!("{samples} samples for {lines} lines\n{}", beside(&leaves, &explicit)));
