@@ -67,20 +67,30 @@ pub struct Context {
     is_first: bool,
 }
 
-impl Context {
-    /// The cursor's next context. `None`: there is none in this array, or it is unreadable.
-    pub fn next(guest: &Guest<'_>, facts: &Facts, cursor: &Cursor) -> Option<Context> {
-        let index = cursor.left.checked_sub(1)?;
+/// Number of contexts that are read at once where they are only counted.
+const AT_ONCE: u64 = 8;
+
+/// An array.
+struct Array {
+    /// Process address of its first context.
+    contexts: u64,
+    /// Its type (`PERLSI_*`).
+    kind: u32,
+}
+
+impl Array {
+    fn of(guest: &Guest<'_>, facts: &Facts, cursor: &Cursor) -> Option<Array> {
         let contexts = guest.word(cursor.stack.wrapping_add(facts.stack_contexts.into()))?;
-        let stack_type = guest.half(cursor.stack.wrapping_add(facts.stack_type.into()))?;
-        let mut words = [0; 4];
-        let offsets = [0, facts.context_cop, facts.context_return, facts.context_cv];
-        let address = contexts.wrapping_add(index.wrapping_mul(facts.context_bytes.into()));
-        if address == 0 || !address.is_multiple_of(8) {
-            return None;
-        }
-        guest.words(address, offsets, &mut words)?;
-        let [first, cop, return_op, cv] = words;
+        let kind = guest.half(cursor.stack.wrapping_add(facts.stack_type.into()))?;
+        (contexts != 0 && contexts.is_multiple_of(8)).then_some(Array { contexts, kind })
+    }
+
+    fn place(&self, facts: &Facts, index: u64) -> u64 {
+        self.contexts.wrapping_add(index.wrapping_mul(facts.context_bytes.into()))
+    }
+
+    /// The context with these words: the first one, the line, the op to return to, the sub.
+    fn context(&self, index: u64, [first, cop, return_op, cv]: [u64; 4]) -> Option<Context> {
         let flags = first & 0xff & !TYPE;
         let kind = match first & TYPE {
             NULL => Kind::Null,
@@ -95,8 +105,58 @@ impl Context {
         };
         // `CxOLD_OP_TYPE`.
         let op_type = (first >> 16 & 0xffff) as u32 >> 7;
-        let returns = return_op != 0;
-        Some(Context { kind, cop, cv, op_type, flags, returns, stack_type, is_first: index == 0 })
+        let (returns, stack_type, is_first) = (return_op != 0, self.kind, index == 0);
+        Some(Context { kind, cop, cv, op_type, flags, returns, stack_type, is_first })
+    }
+}
+
+/// Passes contexts of the cursor's array that end no run loop, at most so many frames of them. Returns the number of
+/// frames, and that of the contexts that are left.
+pub fn pass(guest: &Guest<'_>, facts: &Facts, cursor: &Cursor, most: u32) -> (u32, u64) {
+    let (mut frames, mut left) = (0u32, cursor.left);
+    let Some(array) = Array::of(guest, facts, cursor) else { return (0, left) };
+    let (size, returns) = (facts.context_bytes, facts.context_return);
+    let offsets: [u32; 2 * AT_ONCE as usize] = core::array::from_fn(|at| {
+        let context = (at as u32 / 2).wrapping_mul(size);
+        if at % 2 == 0 {
+            context
+        } else {
+            context.wrapping_add(returns)
+        }
+    });
+    for _ in 0..LIMIT {
+        let Some(lowest) = left.checked_sub(AT_ONCE).filter(|lowest| *lowest > 0) else { break };
+        let mut words = [0; 2 * AT_ONCE as usize];
+        if guest.words(array.place(facts, lowest), offsets, &mut words).is_none() {
+            break;
+        }
+        for pair in words.rchunks(2) {
+            let [first, return_op] = pair else { break };
+            let context = array.context(1, [*first, 0, *return_op, 1]);
+            let Some(context) = context.filter(|context| context.ends() == 0 && frames < most) else {
+                return (frames, left);
+            };
+            frames = frames.saturating_add(u32::from(context.has_frame()));
+            left = left.wrapping_sub(1);
+        }
+    }
+    (frames, left)
+}
+
+impl Context {
+    /// The cursor's next context. `None`: there is none in this array, or it is unreadable.
+    pub fn next(guest: &Guest<'_>, facts: &Facts, cursor: &Cursor) -> Option<Context> {
+        let index = cursor.left.checked_sub(1)?;
+        let array = Array::of(guest, facts, cursor)?;
+        let mut words = [0; 4];
+        let offsets = [0, facts.context_cop, facts.context_return, facts.context_cv];
+        guest.words(array.place(facts, index), offsets, &mut words)?;
+        array.context(index, words)
+    }
+
+    /// Is it a frame?
+    pub fn has_frame(&self) -> bool {
+        matches!(self.kind, Kind::Sub | Kind::Format | Kind::Eval)
     }
 
     /// What kind of run loop it is the outermost context of, as the numbers in [`crate::facts`] say; 0: of none.

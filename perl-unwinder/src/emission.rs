@@ -9,8 +9,8 @@ use uunwind_core::plugin::guest::Guest;
 
 /// Number of frames after which the host is asked again whether to leave some out.
 const ASK: u32 = 256;
-/// Limit of contexts that are counted then.
-const COUNTED: u64 = 1 << 17;
+/// Limit of frames that are counted then.
+const COUNTED: u32 = 1 << 17;
 /// Limit of contexts that one call looks at: more than a walk keeps or leaves out.
 const LIMIT: u32 = 1 << 20;
 
@@ -30,7 +30,7 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, cursor: &mut Cursor, only: u32) ->
     if !context::settle(guest, facts, cursor) {
         return outermost(guest, facts, cursor);
     }
-    let (mut shown, mut omitted) = (0u32, 0u32);
+    let (mut shown, mut counted) = (0u32, None);
     for _ in 0..LIMIT {
         if cursor.left == 0 {
             return outermost(guest, facts, cursor);
@@ -49,18 +49,25 @@ pub fn emit(guest: &Guest<'_>, facts: &Facts, cursor: &mut Cursor, only: u32) ->
                 return Emitted::Invalid;
             }
             if !is_left && !is_between {
-                if shown % ASK == ASK - 1 && omitted == 0 {
-                    omitted = guest.omit(frames_left(guest, facts, cursor));
+                if shown % ASK == ASK - 1 {
+                    let all = counted
+                        .get_or_insert_with(|| context::pass(guest, facts, cursor, COUNTED).0.saturating_add(shown));
+                    let omitted = guest.omit(all.saturating_sub(shown));
+                    let left = if omitted == 0 { 0 } else { context::pass(guest, facts, cursor, omitted).1 };
+                    if omitted > 0 && left < cursor.left {
+                        shown = shown.saturating_add(omitted);
+                        // The last one that is left out says where its caller is.
+                        cursor.left = left.wrapping_add(1);
+                        let Some(last) = Context::next(guest, facts, cursor) else { return Emitted::Invalid };
+                        (cursor.left, cursor.cop) = (left, last.cop);
+                        continue;
+                    }
                 }
                 shown = shown.wrapping_add(1);
-                if omitted > 0 {
-                    omitted -= 1;
-                } else {
-                    match function::emit(guest, facts, cursor, name) {
-                        Some(true) => {}
-                        Some(false) => return Emitted::Full,
-                        None => return Emitted::Invalid,
-                    }
+                match function::emit(guest, facts, cursor, name) {
+                    Some(true) => {}
+                    Some(false) => return Emitted::Full,
+                    None => return Emitted::Invalid,
                 }
                 cursor.marks &= !INNERMOST;
             }
@@ -100,20 +107,4 @@ fn outermost(guest: &Guest<'_>, facts: &Facts, cursor: &mut Cursor) -> Emitted {
         Some(false) => Emitted::Full,
         None => Emitted::Invalid,
     }
-}
-
-/// The number of frames of the cursor's array that are left.
-#[inline(never)]
-fn frames_left(guest: &Guest<'_>, facts: &Facts, cursor: &Cursor) -> u32 {
-    let mut at = *cursor;
-    let mut count = 0u32;
-    for _ in 0..COUNTED {
-        let Some(context) = Context::next(guest, facts, &at) else { break };
-        at.left = at.left.saturating_sub(1);
-        count = count.saturating_add(u32::from(name(facts, &context).is_some()));
-        if context.ends() != 0 {
-            break;
-        }
-    }
-    count
 }

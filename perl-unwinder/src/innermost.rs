@@ -156,7 +156,7 @@ fn around(guest: &Guest<'_>, facts: &Facts, op: u64, outer: u64) -> Option<bool>
 
 /// Where the innermost sub is whose first op runs, or is about to run: there, instead of where its caller is.
 pub fn at_first_op(guest: &Guest<'_>, facts: &Facts, cursor: &Cursor, context: &Context) -> Option<u64> {
-    if context.kind != Kind::Sub || cursor.op == 0 || !context.cv.is_multiple_of(8) {
+    if context.kind != Kind::Sub || cursor.op == 0 || context.cv == 0 || !context.cv.is_multiple_of(8) {
         return None;
     }
     let start = guest.word(guest.word(context.cv)?.wrapping_add(facts.cv_start.into()))?;
