@@ -260,11 +260,12 @@ fn fillings(code: &[Instruction]) -> Vec<Extent> {
         if !is_making(before, store) {
             continue;
         }
-        let rest = code.iter().skip(at + 2).take(FILLING);
-        let end = rest
-            .clone()
-            .find(|i| is_call(i) || matches!(i.flow_control(), FlowControl::UnconditionalBranch | FlowControl::Return));
-        let end = end.map_or_else(|| rest.last().map_or(store.next_ip(), Instruction::next_ip), Instruction::ip);
+        let rest = code.get(at + 2..).unwrap_or_default();
+        let rest = rest.get(..FILLING).unwrap_or(rest);
+        let ends =
+            |i: &&Instruction| matches!(i.flow_control(), FlowControl::UnconditionalBranch | FlowControl::Return);
+        let end = rest.iter().find(|i| is_call(i) || ends(i)).map(Instruction::ip);
+        let end = end.unwrap_or_else(|| rest.last().map_or(store.next_ip(), Instruction::next_ip));
         found.push(Extent { start: store.next_ip(), end });
     }
     found
