@@ -6,8 +6,8 @@
 //! | rest | damage: 2 bytes offset in memory or in the facts (modulo their size), 1 byte length, the bytes |
 //!
 //! Memory is four pages: objects, arrays and their contexts, ops, the native stack. Each run loop but the outermost one
-//! was called by `call_sv` for a function in C, and runs a sub, an eval with a loop in it, and another sub; the innermost
-//! one has an array of its own. The outermost one runs the program.
+//! was called by `call_sv` for a function in C, and runs a sub, an eval with a loop in it, and another sub; the
+//! innermost one has an array of its own. The outermost one runs the program.
 
 use super::language::{Memory, BASE};
 use super::overlay::{walk_damaged, Place, Thread, FRAME, TEXT};

@@ -1,5 +1,5 @@
-//! Perl unwinder plugin, analyse half: decides whether an ELF file holds a Perl that the signal half can read, and finds
-//! the facts that it needs. Works on stripped files.
+//! Perl unwinder plugin, analyse half: decides whether an ELF file holds a Perl that the signal half can read, and
+//! finds the facts that it needs. Works on stripped files.
 //!
 //! - `version`: which Perl it is;
 //! - `layout`: the structures, per version;

@@ -338,7 +338,7 @@ fn guards(code: &[Instruction], at: usize) -> bool {
     is_outside && jumps && (is_padding || before.flow_control() != FlowControl::Next)
 }
 
-/// `mov rsi, cv; mov rdi, interpreter; call [body + xcv_root_u]`, or the same by a register. The compiler copies the call:
+/// `mov rsi, cv; mov rdi, interpreter; call [body + xcv_root_u]`, or the same by a register. The compiler copies it:
 /// all calls by that register are such calls.
 fn calls_in_c(code: &Code) -> Vec<Xsub> {
     let code = &code.instructions;
