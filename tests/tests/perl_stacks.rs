@@ -164,6 +164,27 @@ fn from_outside() {
     });
 }
 
+/// A program that embeds Perl, with two interpreters in one thread whose subs call each other through C.
+#[test]
+fn embedded() {
+    let scratch = paths::scratch("embedded");
+    let Some(program) = runtime::embedding(&scratch) else {
+        return skips::skipped("a program that embeds Perl", "this machine has no headers of perl 5.36 (libperl-dev)");
+    };
+    let samples = uu::record(&scratch, &["-r", "499"], |_| {}, &[program.as_os_str()]).expect_code(0).samples();
+    let chain = ["main::inner", "main::work", "(eval)", "main::into_second", "main::middle", "main::outer"];
+    let mut whole = 0;
+    for sample in samples.iter().filter(|sample| sample.complete() && !sample.flags.contains("desync")) {
+        let names: Vec<String> = runtime::frames(sample).into_iter().map(|frame| frame.name).collect();
+        // Each stack is an outer part of the chain, but for what Perl does while it begins.
+        let begins = sample.text().contains("perl_parse") || sample.text().contains("perl_construct");
+        let is_outer = chain.iter().rev().zip(names.iter().rev()).all(|(chain, name)| chain == name);
+        assert!(begins || is_outer && names.len() <= chain.len(), "{}", sample.text());
+        whole += usize::from(names.len() == chain.len());
+    }
+    assert!(whole > 20, "{whole} of {} stacks are whole", samples.len());
+}
+
 /// Native frames that only pass calls on are hidden unless they are asked for, and those that do a program's work are
 /// not; the picture has the language's frames, too.
 #[test]

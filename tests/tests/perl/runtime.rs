@@ -5,8 +5,8 @@ use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use uunwind_tests::paths;
 use uunwind_tests::samples::{beside, Frame, Sample};
+use uunwind_tests::{paths, process, uu};
 
 /// The programs of this machine whose version is served: the usual one, and the one that embeds the library.
 pub fn all() -> Vec<PathBuf> {
@@ -17,6 +17,24 @@ pub fn all() -> Vec<PathBuf> {
 fn is_served(path: &Path) -> bool {
     let asked = Command::new(path).args(["-MConfig", "-e", "print qq{$] $Config{useithreads}}"]).output();
     asked.is_ok_and(|out| out.status.success() && out.stdout == b"5.036000 define")
+}
+
+/// Builds the program that embeds the library. `None`: its headers are not here.
+pub fn embedding(scratch: &Path) -> Option<PathBuf> {
+    let perl = all().into_iter().next()?;
+    let mut asked = Command::new(perl);
+    asked.args(["-MConfig", "-e", "print qq{$Config{archlibexp}/CORE\n$Config{ccflags}}"]);
+    let said = String::from_utf8(asked.output().ok()?.stdout).ok()?;
+    let (headers, flags) = said.split_once('\n')?;
+    if !Path::new(headers).join("perl.h").exists() {
+        return None;
+    }
+    let program = scratch.join("embed");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-w", "-O1", "-I", headers]).args(flags.split_whitespace()).arg("-o").arg(&program);
+    compiler.arg(paths::source("perl/embed.c")).arg("-l:libperl.so.5.36");
+    process::run(&mut compiler, scratch, uu::LIMIT).expect_code(0);
+    Some(program)
 }
 
 /// Sets the variables that the scripts need.
