@@ -61,6 +61,8 @@ fn files(folder: &Path) -> BTreeSet<String> {
 
 #[test]
 fn packages_are_small_and_whole() {
+    // Limits, not sizes: a tenth above what they were, with 0.6 MB for TLS. Unstripped, the tarball has more than three
+    // times as much.
     for (end, limit) in [(".tar.xz", 5_400_000), (".whl", 9_290_000), (".deb", 5_400_000), (".rpm", 5_260_000)] {
         let Some(path) = package(end) else {
             skips::skipped(&format!("the size of the {end}"), "dpkg-deb or rpmbuild is not here");
