@@ -271,8 +271,8 @@ fn anywhere(jvm: &Jvm, tier: &str, options: &[&str]) {
     are_possible(tier, &samples);
 }
 
-/// Frames of the interpreter that were made a moment ago, instead of a frame of compiled code, hold what was on the stack
-/// before: they are in doubt, and those around them are right.
+/// Frames of the interpreter that were made a moment ago, instead of a frame of compiled code, hold what was on the
+/// stack before: they are in doubt, and those around them are right.
 #[test]
 fn frames_that_are_replaced_are_in_doubt() {
     let what = "Java frames that are replaced";

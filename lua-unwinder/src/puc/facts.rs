@@ -199,8 +199,8 @@ pub mod role {
     pub const METHOD_54: u8 = 15;
     /// `OP_TFORLOOP` of 5.1: calls the iterator A, and sets all registers from A + 2 on.
     pub const FOR_LOOP_51: u8 = 16;
-    /// `OP_CLOSURE` of 5.1: A = a closure of inner function Bx. For each of its upvalues, a word follows that says where
-    /// it comes from; it has the form of an instruction, and is not executed.
+    /// `OP_CLOSURE` of 5.1: A = a closure of inner function Bx. For each of its upvalues, a word follows that says
+    /// where it comes from; it has the form of an instruction, and is not executed.
     pub const CLOSURE_51: u8 = 17;
     /// From this role on: the instruction may call the metamethod of event `role - META`.
     pub const META: u8 = 32;
