@@ -262,7 +262,8 @@ fn anywhere(jvm: &Jvm, tier: &str, options: &[&str]) {
     build(jvm, &scratch, "hotspot/Chain.java");
     let command = command(jvm, &scratch, options, "Chain");
     let rounds = chance::seconds(1.0) as u64;
-    let rounds = if options == ["-Xint"] { rounds * 2500 } else { rounds * 20_000 };
+    // Enough for a hundred samples on a fast machine.
+    let rounds = if options == ["-Xint"] { rounds * 2500 } else { rounds * 40_000 };
     let configure = |command: &mut Command| {
         command.env("UU_TEST_ROUNDS", rounds.to_string()).env("UU_TEST_CAP", &library);
         command.env_remove("JAVA_TOOL_OPTIONS").env_remove("_JAVA_OPTIONS");

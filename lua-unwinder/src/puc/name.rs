@@ -248,24 +248,20 @@ fn setter_in(guest: &Guest<'_>, facts: &Facts, proto: &Proto, last: u32, registe
     }
     let mut last = last;
     if facts.role(proto.instruction(guest, last)?) == role::META_BY_C {
-        // // The operation before it was not executed: the metamethod is called in its place.
+        // The operation before it was not executed: the metamethod is called in its place.
         last = last.saturating_sub(1);
     }
     let a = |i: u32| facts.register_a(i);
     let mut setter = None;
     let mut target = 0i64;
     let mut index = 0;
-    // The next word that is an instruction.
-    let mut executed = 0;
     while index < last {
         let count = last.wrapping_sub(index).min(BLOCK);
         let mut words = [0; WORDS];
         block(guest, proto, index, count, &mut words)?;
+        let (mut end, mut closure) = (index.wrapping_add(count), None);
         let halves = words.iter().flat_map(|word| [*word as u32, (*word >> 32) as u32]);
         for (i, index) in halves.zip(index..last) {
-            if index < executed {
-                continue;
-            }
             let (flagged, a) = (facts.flagged_role(i), a(i));
             let changes = match flagged & !role::SETS_A {
                 role::LOAD_NIL => {
@@ -283,33 +279,37 @@ fn setter_in(guest: &Guest<'_>, facts: &Facts, proto: &Proto, last: u32, registe
                     }
                     false
                 }
-                role::CLOSURE_51 => {
-                    let inner = i.checked_shr(facts.code.bx).unwrap_or(0);
-                    executed = index.wrapping_add(1).wrapping_add(upvalues_51(guest, proto, inner)?);
-                    register == a
-                }
                 _ => flagged & role::SETS_A != 0 && register == a,
             };
             if changes {
                 setter = (i64::from(index) >= target).then_some(index);
             }
+            if flagged & !role::SETS_A == role::CLOSURE_51 {
+                (end, closure) = (index.wrapping_add(1), Some(i));
+                break;
+            }
         }
-        index = index.wrapping_add(count);
+        index = end;
+        if let Some(closure) = closure {
+            index = index.wrapping_add(upvalues_51(guest, facts, proto, closure)?);
+        }
     }
     setter
 }
 
-/// The number of upvalues of an inner function, by its index in the Proto of 5.1 that it is in: `p[index]->nups`.
+/// The number of upvalues of the inner function that an instruction of 5.1 makes a closure of: `p[Bx]->nups`.
 #[inline(never)]
-fn upvalues_51(guest: &Guest<'_>, proto: &Proto, index: u32) -> Option<u32> {
+fn upvalues_51(guest: &Guest<'_>, facts: &Facts, proto: &Proto, instruction: u32) -> Option<u32> {
     const FUNCTIONS: u32 = 32;
     const COUNT: u32 = 88;
     const UPVALUES: u64 = 112;
-    if index >= proto.half(guest, COUNT)? {
+    // Whole words, as elsewhere: other reads take more stack.
+    let index = instruction.checked_shr(facts.code.bx).unwrap_or(0);
+    if index >= proto.word(guest, COUNT)? as u32 {
         return None;
     }
     let inner = guest.word(proto.word(guest, FUNCTIONS)?.wrapping_add(8 * u64::from(index)))?;
-    guest.byte(inner.wrapping_add(UPVALUES)).map(u32::from)
+    guest.word(inner.wrapping_add(UPVALUES)).map(|word| u32::from(word as u8))
 }
 
 /// The index of the instruction that a jump at `index` leads to.
