@@ -215,7 +215,8 @@ fn from_outside() {
         let mut program = Command::new(&words[0]);
         let mut running = Running::ready(program.args(&words[1..]).env_remove("JAVA_TOOL_OPTIONS"));
         let pid = running.pid();
-        let (_, samples, said) = attached::record_cpu(&scratch, pid, 0.3, &[]);
+        // On a busy machine much of it passes until the sampler is inside.
+        let (_, samples, said) = attached::record_cpu(&scratch, pid, 1.0, &[]);
         let works = samples.iter().filter(|sample| {
             let names: Vec<String> = methods(sample).into_iter().map(|(name, ..)| name).collect();
             sample.complete() && names.iter().any(|name| name == "Waits.works")
