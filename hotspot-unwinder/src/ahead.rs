@@ -81,7 +81,7 @@ pub struct Ahead {
     pub peak: i32,
 }
 
-/// Nothing.
+/// Before an instruction is followed: nothing is to come, and the end is not known.
 pub const NOTHING: Ahead = Ahead {
     end: End::Unknown,
     sp: (Base::Sp, 0),

@@ -37,6 +37,11 @@ impl Facts {
         field(instruction, self.code.opcode_bits, 8)
     }
 
+    /// Operand Bx of an instruction.
+    fn bx(&self, instruction: u32) -> u32 {
+        instruction.checked_shr(self.code.bx).unwrap_or(0)
+    }
+
     fn flagged_role(&self, instruction: u32) -> u8 {
         let opcode = field(instruction, 0, self.code.opcode_bits);
         self.roles.get(opcode as usize).copied().unwrap_or(role::PLAIN)
@@ -128,7 +133,7 @@ impl Code<'_> {
     }
 
     fn bx(&self, instruction: u32) -> u32 {
-        instruction.checked_shr(self.facts.code.bx).unwrap_or(0)
+        self.facts.bx(instruction)
     }
 
     /// The name of the value in register `register` at instruction `at`.
@@ -303,8 +308,8 @@ fn upvalues_51(guest: &Guest<'_>, facts: &Facts, proto: &Proto, instruction: u32
     const FUNCTIONS: u32 = 32;
     const COUNT: u32 = 88;
     const UPVALUES: u64 = 112;
+    let index = facts.bx(instruction);
     // Whole words, as elsewhere: other reads take more stack.
-    let index = instruction.checked_shr(facts.code.bx).unwrap_or(0);
     if index >= proto.word(guest, COUNT)? as u32 {
         return None;
     }

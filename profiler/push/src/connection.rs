@@ -82,7 +82,7 @@ pub(crate) enum Connection {
 }
 
 impl Connection {
-    /// Connects.
+    /// To a store, through this proxy if there is one, until the deadline. With TLS, `trust` says whom to believe.
     pub(crate) fn open(
         url: &Url,
         proxy: Option<&Proxy>,
