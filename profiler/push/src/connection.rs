@@ -2,9 +2,9 @@
 //! when the request's time is over.
 
 use crate::proxy::Proxy;
-use crate::tls::{explained, Trust};
+use crate::secured::Secured;
+use crate::tls::Trust;
 use crate::url::Url;
-use rustls::{ClientConnection, StreamOwned};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -77,8 +77,7 @@ impl Write for Timed {
 #[derive(Debug)]
 pub(crate) enum Connection {
     Plain(Timed),
-    /// With the host's name, for messages.
-    Tls(Box<StreamOwned<ClientConnection, Timed>>, String),
+    Tls(Box<Secured<Timed>>),
 }
 
 impl Connection {
@@ -106,20 +105,13 @@ impl Connection {
             return Ok(Connection::Plain(stream));
         }
         let client = trust.client(&url.host)?;
-        let mut stream = StreamOwned::new(client, stream);
-        while stream.conn.is_handshaking() {
-            if let Err(error) = stream.conn.complete_io(&mut stream.sock) {
-                if error.kind() == io::ErrorKind::UnexpectedEof {
-                    return Err(io::Error::new(error.kind(), "it closed the connection during the TLS handshake"));
-                }
-                let (error, is_tls) = explained(&url.host, error);
-                if is_tls {
-                    trust.forget();
-                }
-                return Err(error);
+        let secured = Secured::open(client, stream, &url.host).map_err(|refused| {
+            if refused.is_tls {
+                trust.forget();
             }
-        }
-        Ok(Connection::Tls(Box::new(stream), url.host.clone()))
+            refused.error
+        })?;
+        Ok(Connection::Tls(Box::new(secured)))
     }
 }
 
@@ -127,7 +119,7 @@ impl Read for Connection {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
             Connection::Plain(stream) => stream.read(into),
-            Connection::Tls(stream, host) => stream.read(into).map_err(|error| explained(host, error).0),
+            Connection::Tls(stream) => stream.read(into),
         }
     }
 }
@@ -136,14 +128,14 @@ impl Write for Connection {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Connection::Plain(stream) => stream.write(bytes),
-            Connection::Tls(stream, host) => stream.write(bytes).map_err(|error| explained(host, error).0),
+            Connection::Tls(stream) => stream.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Connection::Plain(stream) => stream.flush(),
-            Connection::Tls(stream, host) => stream.flush().map_err(|error| explained(host, error).0),
+            Connection::Tls(stream) => stream.flush(),
         }
     }
 }

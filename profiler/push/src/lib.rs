@@ -27,6 +27,7 @@ mod http;
 mod otlp;
 mod proxy;
 mod pyroscope;
+mod secured;
 mod sender;
 mod spool;
 mod target;
