@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 /// Versions of Node whose V8 the plugin reads; each should be tested.
-pub const SERVED: [u32; 3] = [20, 22, 24];
+pub const SERVED: [u32; 4] = [20, 22, 24, 26];
 
 /// A Node.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use core::mem::size_of;
 pub use uunwind_core::plugin::guest::Plain;
 
 /// Version of this layout.
-pub const FACTS_VERSION: u32 = 3;
+pub const FACTS_VERSION: u32 = 4;
 /// Limit of all offsets in structures of the heap, in bytes.
 const LARGEST: u32 = 1024;
 /// Limit of offsets in an isolate.
@@ -177,7 +177,10 @@ uunwind_core::plain! {
         /// `CodeKind::MAGLEV`
         pub kind_maglev: u32,
         /// Number of opcodes of frame translations. 0: they are not read.
-        pub opcode_count: u32,
+        pub opcode_count: u16,
+        /// Tables of source positions: number of flags in the lowest bits of an entry's first number, the rest of which
+        /// is the distance in code. 0: the sign is the only flag.
+        pub position_flags: u16,
         /// What an opcode is ([`OPCODE_FRAME`] and so on).
         pub opcodes: [u8; OPCODES],
         /// Number of bytecodes.
@@ -443,6 +446,7 @@ impl Facts {
             && self.deopt_bytecodes <= 64
             && self.deopt_entries <= 64
             && self.safepoint_length <= 64
+            && self.position_flags <= 8
             && self.opcode_count as usize <= OPCODES
             && offsets.iter().all(|offset| *offset <= LARGEST)
     }

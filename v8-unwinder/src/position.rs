@@ -1,6 +1,7 @@
 //! Where in the source a frame is, by the table that V8 keeps for bytecode: an entry for each place, with the distance
 //! in code and in the source from the entry before
-//! (<https://github.com/v8/v8/blob/11.3.244/src/codegen/source-position-table.cc>).
+//! (<https://github.com/v8/v8/blob/11.3.244/src/codegen/source-position-table.cc>). Whether a statement begins there is
+//! in the sign of the first; in Node 26, it is one of two flags below its bits (as its `Advance` decodes it).
 
 use crate::heap::{Heap, Object};
 
@@ -37,7 +38,7 @@ pub fn script_offset(raw: u64) -> Option<u32> {
 #[inline(never)]
 pub fn find(heap: &Heap<'_, '_>, table: Object, offset: u32) -> Option<u64> {
     let (length, address) = heap.array(table)?;
-    let mut entries = Entries::new();
+    let mut entries = Entries::new(heap.facts.position_flags.into());
     let mut chunk = [0; CHUNK];
     let mut at = 0;
     while at < length.min(LIMIT) {
@@ -58,6 +59,8 @@ pub fn find(heap: &Heap<'_, '_>, table: Object, offset: u32) -> Option<u64> {
 
 /// The entries of a table, as its bytes come.
 struct Entries {
+    /// `Facts::position_flags`
+    flags: u32,
     number: u64,
     shift: u32,
     is_position: bool,
@@ -68,8 +71,8 @@ struct Entries {
 
 impl Entries {
     /// Before the first one, which stands for the function's entry: `kFunctionEntryBytecodeOffset`.
-    fn new() -> Entries {
-        Entries { number: 0, shift: 0, is_position: false, code: -1, position: 0, found: None }
+    fn new(flags: u32) -> Entries {
+        Entries { flags, number: 0, shift: 0, is_position: false, code: -1, position: 0, found: None }
     }
 
     /// True: this byte's entry, which is whole, is beyond the offset.
@@ -79,11 +82,16 @@ impl Entries {
         if byte & 0x80 != 0 {
             return false;
         }
-        let value = (self.number >> 1) as i64 ^ ((self.number & 1) as i64).wrapping_neg();
+        let number = self.number;
+        let value = (number >> 1) as i64 ^ ((number & 1) as i64).wrapping_neg();
         (self.number, self.shift) = (0, 0);
         if !self.is_position {
-            // Whether a statement begins is in the sign.
-            self.code = self.code.wrapping_add(if value < 0 { value.wrapping_add(1).wrapping_neg() } else { value });
+            let distance = match self.flags {
+                0 if value < 0 => value.wrapping_add(1).wrapping_neg(),
+                0 => value,
+                flags => number.checked_shr(flags).unwrap_or(0) as i64,
+            };
+            self.code = self.code.wrapping_add(distance);
             self.is_position = true;
             return false;
         }
@@ -101,15 +109,25 @@ impl Entries {
 mod tests {
     use super::*;
 
+    fn at<const N: usize>(table: &[u8], flags: u32, offsets: [u32; N]) -> [Option<u32>; N] {
+        offsets.map(|offset| {
+            let mut entries = Entries::new(flags);
+            let _ = table.iter().any(|byte| entries.feed(*byte, offset));
+            entries.found.and_then(script_offset)
+        })
+    }
+
     /// The table of `function forever(){ for(;;) top(20); }` in Node 20.20.2, at 471 in its file.
     #[test]
     fn a_table_is_read() {
         let table = [0x01, 0xe0, 0x0e, 0x02, 0x30, 0x0d, 0x00, 0x09, 0x1f];
-        let at = |offset| {
-            let mut entries = Entries::new();
-            let _ = table.iter().any(|byte| entries.feed(*byte, offset));
-            entries.found.and_then(script_offset)
-        };
-        assert_eq!([at(0), at(6), at(9), at(10)], [483, 483, 483, 475].map(Some));
+        assert_eq!(at(&table, 0, [0, 6, 9, 10]), [483, 483, 483, 475].map(Some));
+    }
+
+    /// The table of `constructor(n) { this.n = n; cap(); }` in Node 26.12.1, as `node --print-bytecode` has it.
+    #[test]
+    fn a_table_with_flags_is_read() {
+        let table = [0x02, 0x6c, 0x07, 0x28, 0x0a, 0x1c, 0x13, 0x24, 0x16, 0x00, 0x13, 0x24];
+        assert_eq!(at(&table, 2, [0, 1, 2, 5, 6, 11, 15]), [36, 36, 43, 43, 52, 52, 61].map(Some));
     }
 }

@@ -150,7 +150,7 @@ impl<'h, 'g, 'v> Operations<'_, 'h, 'g, 'v> {
 
     /// What an opcode is. `None`: there is no such one.
     fn kind(&self, opcode: u8) -> Option<u8> {
-        self.facts.opcodes.get(usize::from(opcode)).copied().filter(|_| u32::from(opcode) < self.facts.opcode_count)
+        self.facts.opcodes.get(usize::from(opcode)).copied().filter(|_| u16::from(opcode) < self.facts.opcode_count)
     }
 
     fn spend(&mut self) -> Option<()> {

@@ -6,7 +6,7 @@ use uunwind_elf::Image;
 use uunwind_v8::facts::{Facts, Plain, BYTECODES, FACTS_VERSION, OPCODES, OPCODE_BEGIN, OPCODE_FRAME, OPCODE_FUNCTION};
 
 /// The versions that messages name.
-pub const SERVED: &str = "11.3 (Node 20), 12.4 (Node 22) and 13.6 (Node 24)";
+pub const SERVED: &str = "11.3 (Node 20), 12.4 (Node 22), 13.6 (Node 24) and 14.6 (Node 26)";
 
 /// The layout of a version. `None`: it is not served.
 ///
@@ -17,6 +17,7 @@ pub fn of(image: &Image, version: [u16; 4]) -> Option<Result<Facts, String>> {
         [11, 3, ..] => v11_3,
         [12, 4, ..] => v12_4,
         [13, 6, ..] => v13_6,
+        [14, 6, ..] => v14_6,
         _ => return None,
     };
     let facts = common(image).and_then(|facts| own(image, Facts { v8: version, ..facts }));
@@ -152,6 +153,11 @@ fn v13_6(image: &Image, facts: Facts) -> Option<Facts> {
     })
 }
 
+/// As 13.6, but for tables of source positions; the numbers of operands of its opcodes are those of 13.6.
+fn v14_6(image: &Image, facts: Facts) -> Option<Facts> {
+    Some(Facts { position_flags: 2, ..v13_6(image, facts)? })
+}
+
 /// Since V8 12: what compiled code depends on is in objects that scripts cannot change, and lies in another order.
 fn trusted(image: &Image, facts: Facts) -> Option<Facts> {
     let wrapper = offset(image, "Code__wrapper__Tagged_CodeWrapper_")?;
@@ -214,12 +220,12 @@ const OPCODES_13_6: [(u8, usize); 18] = [
 ];
 
 /// The number of opcodes in a list, and each of them.
-fn opcodes(list: &[(u8, usize)]) -> Option<(u32, [u8; OPCODES])> {
+fn opcodes(list: &[(u8, usize)]) -> Option<(u16, [u8; OPCODES])> {
     let each = list.iter().flat_map(|(opcode, count)| std::iter::repeat_n(*opcode, *count));
     let mut opcodes = [0; OPCODES];
     let count = each.clone().count();
     opcodes.get_mut(..count)?.iter_mut().zip(each).for_each(|(to, opcode)| *to = opcode);
-    Some((count as u32, opcodes))
+    Some((u16::try_from(count).ok()?, opcodes))
 }
 
 /// Number of instance types of functions after the first one.
