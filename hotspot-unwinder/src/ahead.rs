@@ -69,8 +69,10 @@ pub struct Ahead {
     pub stores_rax: bool,
     /// `leave` or its like is to come.
     pub leaves: bool,
-    /// The interpreter loads its bytecode pointer.
+    /// The interpreter loads its bytecode pointer, and does not store it before.
     pub restores_bytecode: bool,
+    /// It stores it, and has not loaded it before.
+    pub saves_bytecode: bool,
     /// There are calls.
     pub calls: bool,
     /// Pushes, pops and their like are to come.
@@ -96,6 +98,7 @@ pub const NOTHING: Ahead = Ahead {
     stores_rax: false,
     leaves: false,
     restores_bytecode: false,
+    saves_bytecode: false,
     calls: false,
     pushes: 0,
     pops: 0,
@@ -267,7 +270,8 @@ impl State<'_> {
                 }
             }
             Effect::StoreRax => self.ahead.stores_rax = true,
-            Effect::RestoreBytecode => self.ahead.restores_bytecode = true,
+            Effect::RestoreBytecode => self.ahead.restores_bytecode |= !self.ahead.saves_bytecode,
+            Effect::SaveBytecode => self.ahead.saves_bytecode |= !self.ahead.restores_bytecode,
             Effect::Other => self.ahead.sp = (Base::Unknown, 0),
             Effect::Call => self.ahead.calls = true,
             Effect::Return => {

@@ -1,4 +1,4 @@
-//! Which code of HotSpot an address is in. The code cache consists of a few heaps; each has a map with a byte for every
+//! Which code of HotSpot an address is in. The code cache consists of a few heaps, in JDK 8 of one; each has a map with a byte for every
 //! segment, which leads to the start of the block that the segment belongs to
 //! (<https://github.com/openjdk/jdk17u/blob/master/src/hotspot/share/memory/heap.cpp>, `CodeHeap::find_block_for`). A
 //! block holds a `CodeBlob`.
@@ -141,26 +141,34 @@ pub fn cache<'k>(java: &Java<'_, '_>, known: &'k mut Known) -> Option<&'k Known>
 #[inline(never)]
 fn read(java: &Java<'_, '_>, known: &mut Known) -> Option<()> {
     let facts = java.facts;
-    let (low, high) = (java.fixed(facts.cache_low)?, java.fixed(facts.cache_high)?);
-    if low >= high || high.wrapping_sub(low) > LARGEST_HEAP {
-        return None;
-    }
-    (known.low, known.high) = (low, high);
     if let Some(queue) = java.fixed(facts.interpreter).filter(|queue| *queue != 0) {
         known.interpreter = java.word(queue, facts.queue_buffer)?;
         known.interpreter_end = known.interpreter.wrapping_add(java.half(queue, facts.queue_limit)?.into());
     }
-    let array = java.fixed(facts.cache_heaps)?;
-    let count = (java.half(array, facts.array_len)? as usize).min(HEAPS);
-    let data = java.word(array, facts.array_data)?;
-    for (index, heap) in known.heaps.iter_mut().take(count).enumerate() {
-        let address = java.guest.word(data.wrapping_add(8 * index as u64))?;
-        let (memory, segments) = (facts.heap_memory, facts.heap_segments);
-        heap.low = java.word(address, memory.wrapping_add(facts.space_low))?;
-        heap.high = java.word(address, memory.wrapping_add(facts.space_high))?;
-        heap.segments = java.word(address, segments.wrapping_add(facts.space_low))?;
-        heap.shift = java.half(address, facts.heap_segment_shift)?.into();
+    let heaps = java.fixed(facts.cache_heaps)?;
+    if facts.cache_low == 0 {
+        let only = known.heaps.first_mut()?;
+        read_heap(java, heaps, only)?;
+        (known.low, known.high) = (only.low, only.high);
+    } else {
+        let count = (java.half(heaps, facts.array_len)? as usize).min(HEAPS);
+        let data = java.word(heaps, facts.array_data)?;
+        for (index, heap) in known.heaps.iter_mut().take(count).enumerate() {
+            read_heap(java, java.guest.word(data.wrapping_add(8 * index as u64))?, heap)?;
+        }
+        (known.low, known.high) = (java.fixed(facts.cache_low)?, java.fixed(facts.cache_high)?);
     }
+    (known.low < known.high && known.high.wrapping_sub(known.low) <= LARGEST_HEAP).then_some(())
+}
+
+/// Reads a `CodeHeap`.
+fn read_heap(java: &Java<'_, '_>, address: u64, heap: &mut Heap) -> Option<()> {
+    let facts = java.facts;
+    let (memory, segments) = (facts.heap_memory, facts.heap_segments);
+    heap.low = java.word(address, memory.wrapping_add(facts.space_low))?;
+    heap.high = java.word(address, memory.wrapping_add(facts.space_high))?;
+    heap.segments = java.word(address, segments.wrapping_add(facts.space_low))?;
+    heap.shift = java.half(address, facts.heap_segment_shift)?.into();
     Some(())
 }
 

@@ -8,7 +8,7 @@ use core::mem::size_of;
 pub use uunwind_core::plugin::guest::Plain;
 
 /// Version of this layout.
-pub const FACTS_VERSION: u32 = 2;
+pub const FACTS_VERSION: u32 = 3;
 /// Limit of all offsets in structures, in bytes.
 const LARGEST: u32 = 4096;
 
@@ -50,11 +50,11 @@ uunwind_core::plain! {
         /// Layout version, [`FACTS_VERSION`].
         pub version: u32,
 
-        /// `CodeCache::_low_bound`
+        /// `CodeCache::_low_bound`; 0: there is one heap, and its bounds are those of the code cache.
         pub cache_low: u64,
         /// `CodeCache::_high_bound`
         pub cache_high: u64,
-        /// `CodeCache::_heaps`
+        /// `CodeCache::_heaps`, or `_heap` where there is one.
         pub cache_heaps: u64,
         /// `AbstractInterpreter::_code`
         pub interpreter: u64,
@@ -116,8 +116,9 @@ uunwind_core::plain! {
         pub nmethod_orig_pc: u32,
         /// `nmethod::_entry_bci` (32 bits)
         pub nmethod_entry_bci: u32,
-        /// Not used; zero.
-        pub reserved: u32,
+        /// Where a frame of the interpreter has the address of the bytecode: bytes below rbp
+        /// (`frame::interpreter_frame_bcp_offset`); the fixed part ends a word below.
+        pub interpreter_bytecode: u32,
         /// `CompiledMethod::_deopt_handler_begin` or `nmethod::_deopt_handler_offset`
         pub nmethod_deopt: Place,
         /// Likewise, for calls of method handles.
@@ -258,6 +259,7 @@ impl Facts {
             && self.version == FACTS_VERSION
             && self.block_size != 0
             && self.pc_size >= 8
+            && matches!(self.interpreter_bytecode, 56 | 64)
             && offsets.iter().all(|offset| *offset <= LARGEST)
             && places.iter().all(|place| place.at <= LARGEST && place.form <= FROM_MUTABLE)
     }

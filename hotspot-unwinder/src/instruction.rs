@@ -39,8 +39,10 @@ pub enum Effect {
     StoreFrame(i32),
     /// `mov %rax,(%rsp)`
     StoreRax,
-    /// The bytecode pointer is loaded from the interpreter's frame: `mov -64(%rbp),%r13`.
+    /// The bytecode pointer is loaded from the interpreter's frame: `mov -64(%rbp),%r13`; in JDK 8, from -56.
     RestoreBytecode,
+    /// It is stored there.
+    SaveBytecode,
     /// It changes the stack pointer in another way.
     Other,
     /// A call.
@@ -275,6 +277,7 @@ fn operand(bytes: &[u8], opcode: u8, at: usize, immediate: usize, prefix: Operan
             _ => None,
         }
     };
+    let is_bytecodes_place = || prefix.wide() && matches!(base(), Some((RBP, -64 | -56)));
     let effect = match opcode {
         // add, sub, and others on the stack pointer.
         0x81 | 0x83 if is_register && rm == RSP => match (reg & 7, prefix.wide()) {
@@ -293,7 +296,8 @@ fn operand(bytes: &[u8], opcode: u8, at: usize, immediate: usize, prefix: Operan
             _ => Effect::None,
         },
         0x89 if reg == RAX && prefix.wide() && base() == Some((RSP, 0)) => Effect::StoreRax,
-        0x8b if reg == R13 && prefix.wide() && base() == Some((RBP, -64)) => Effect::RestoreBytecode,
+        0x8b if reg == R13 && is_bytecodes_place() => Effect::RestoreBytecode,
+        0x89 if reg == R13 && is_bytecodes_place() => Effect::SaveBytecode,
         0x8d if reg == RSP => match base() {
             Some((RSP, more)) if prefix.wide() => Effect::Add(more),
             Some((RBP, more)) if prefix.wide() => Effect::ToFrame(more),
@@ -348,5 +352,15 @@ mod tests {
         // r12, and a nop.
         assert_eq!(decode(&[0x49, 0x94]), Some((2, Effect::None)));
         assert_eq!(decode(&[0x90]), Some((1, Effect::None)));
+    }
+
+    #[test]
+    fn the_bytecode_pointer_has_a_place_in_the_interpreters_frame() {
+        assert_eq!(decode(&[0x4c, 0x8b, 0x6d, 0xc0]), Some((4, Effect::RestoreBytecode)));
+        assert_eq!(decode(&[0x4c, 0x89, 0x6d, 0xc0]), Some((4, Effect::SaveBytecode)));
+        // JDK 8; r14; 32 bits.
+        assert_eq!(decode(&[0x4c, 0x8b, 0x6d, 0xc8]), Some((4, Effect::RestoreBytecode)));
+        assert_eq!(decode(&[0x4c, 0x8b, 0x75, 0xc8]), Some((4, Effect::None)));
+        assert_eq!(decode(&[0x44, 0x89, 0x6d, 0xc0]), Some((4, Effect::None)));
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! rbp + 8   return address        rbp - 24  the method
-//! rbp       the caller's rbp      rbp - 64  address of the bytecode, when something is called
+//! rbp       the caller's rbp      rbp - 64  address of the bytecode, when something is called (JDK 8: - 56)
 //! rbp - 8   the caller's stack pointer, after the return address was popped
 //! ```
 //! An interrupted instruction may be one at which rbp is still, or again, the caller's, which may be a frame much
@@ -17,9 +17,8 @@ use crate::instruction::{R13, RAX, RBP, RBX};
 use crate::method::Bytecode;
 use crate::step::{at, register, Outer};
 
-/// Words of the frame that are read, and the bytes below rbp in which the frame's fixed part lies.
+/// Words of the frame that are read, below rbp.
 const WORDS: usize = 8;
-const FIXED: u64 = 72;
 /// Limit of a method's local variables and arguments, in bytes.
 const LOCALS: u64 = 65536 * 8;
 /// Bytes that a frame may have beside its fixed part and its operands: monitors, saved registers, arguments.
@@ -47,10 +46,9 @@ pub fn frame(java: &Java<'_, '_>, blob: &Blob) -> Option<Frame> {
     if otherwise.enters {
         return entered(java, blob, &otherwise);
     }
-    if let End::PopJump(_) = ahead.end {
-        if !ahead.leaves {
-            return left(java, blob, &ahead);
-        }
+    // Another jump to a register may follow what an earlier instruction has popped into it: it leaves no frame.
+    if let (End::PopJump(_), false, Base::Register(_)) = (ahead.end, ahead.leaves, ahead.sp.0) {
+        return left(java, blob, &ahead);
     }
     if let Some(frame) = after_pop(java, blob) {
         return Some(frame);
@@ -64,22 +62,24 @@ fn set_up(java: &Java<'_, '_>, blob: &Blob, ahead: Option<&Ahead>) -> Option<Fra
     let guest = java.guest;
     let sp = guest.view().sp;
     let rbp = register(guest, RBP).filter(|rbp| rbp.is_multiple_of(8) && *rbp >= sp)?;
-    // Of a caller, the stack pointer may be taken to be a word higher than it is.
-    let fixed = if ahead.is_some() { FIXED } else { FIXED - 8 };
-    if sp > rbp.checked_sub(fixed)? {
+    // The fixed part ends with the word below that of the bytecode. Of a caller, the stack pointer may be taken to be
+    // a word higher than it is.
+    let to_bytecode = u64::from(java.facts.interpreter_bytecode);
+    let fixed = to_bytecode.wrapping_add(8);
+    if sp > rbp.checked_sub(if ahead.is_some() { fixed } else { to_bytecode })? {
         return ahead.and_then(|_| half_made(java, blob, rbp));
     }
     let (mut words, mut links) = ([0; WORDS], [0; 2]);
     if !guest.run(rbp.wrapping_sub(64), &mut words) || !guest.run(rbp, &mut links) {
         return None;
     }
-    let [saved_bytecode, _, _, _, _, method, _, caller_sp] = words;
+    let [eighth, seventh, _, _, _, method, _, caller_sp] = words;
     let bytecode = Bytecode::of(java, method)?;
     let operands = 8 * u64::from(java.short(method_constant(java, method)?, java.facts.const_max_stack)?);
-    if rbp.wrapping_sub(sp) > FIXED + SLACK + operands {
+    if rbp.wrapping_sub(sp) > fixed.wrapping_add(SLACK).wrapping_add(operands) {
         return None;
     }
-    let saved = bytecode.index(saved_bytecode);
+    let saved = bytecode.index(if to_bytecode == 64 { eighth } else { seventh });
     let index = match ahead {
         None => saved,
         Some(ahead) => {

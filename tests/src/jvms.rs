@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 /// Versions of the JDK whose HotSpot the plugin reads; each should be tested.
-pub const SERVED: [u32; 4] = [11, 17, 21, 25];
+pub const SERVED: [u32; 6] = [8, 11, 17, 21, 25, 27];
 
 /// A JVM.
 #[derive(Clone, Debug)]
@@ -18,7 +18,8 @@ pub struct Jvm {
 impl Jvm {
     /// The file that holds HotSpot.
     pub fn library(&self) -> PathBuf {
-        self.home.join("lib/server/libjvm.so")
+        let place = if self.version == 8 { "jre/lib/amd64/server" } else { "lib/server" };
+        self.home.join(place).join("libjvm.so")
     }
 }
 
@@ -58,6 +59,7 @@ fn read(home: &Path) -> Option<Jvm> {
     let home = std::fs::canonicalize(home).ok()?;
     let release = std::fs::read_to_string(home.join("release")).ok()?;
     let version = release.lines().find_map(|line| line.strip_prefix("JAVA_VERSION=\""))?;
-    let version = version.split(['.', '"']).next()?.parse().ok()?;
+    // JDK 8 calls itself 1.8.
+    let version = version.strip_prefix("1.").unwrap_or(version).split(['.', '"', '_']).next()?.parse().ok()?;
     Some(Jvm { version, home }).filter(|jvm| jvm.library().is_file())
 }

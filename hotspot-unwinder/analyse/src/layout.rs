@@ -56,8 +56,12 @@ fn place(tables: &Tables, forms: &[(&str, &str, u32)]) -> Result<Place, String> 
     Err(format!("whose tables lack {}", missing(&names)))
 }
 
-/// The version of the JDK, as `Abstract_VM_Version` has it.
+/// The version of the JDK, as `Abstract_VM_Version` has it. JDK 8 makes that number when it starts; the names of some
+/// fields are its own.
 pub fn version(tables: &Tables, image: &Image) -> Option<u32> {
+    if tables.field("CodeCache", "_heap").is_some() && tables.field("Method", "_constMethod").is_some() {
+        return Some(8);
+    }
     let address = tables.field("Abstract_VM_Version", "_vm_major_version")?.address;
     let mut bytes = [0; 4];
     image.read_address(address, &mut bytes).then(|| u32::from_le_bytes(bytes)).filter(|version| *version <= 1000)
@@ -92,8 +96,10 @@ pub fn of(tables: &Tables, image: &Image, jdk: u32) -> Result<Facts, String> {
         false => place(tables, &[("nmethod", "_metadata_offset", FROM_BLOB)])?,
     };
     let frame_complete = field(tables, &[("CodeBlob", "_frame_complete_offset")]);
+    // The code cache of JDK 8 is one heap.
+    let has_heaps = tables.field("CodeCache", "_heap").is_none();
     let numbers = match jdk {
-        11..=18 => NUMBERS_OLD,
+        8 | 11..=18 => NUMBERS_OLD,
         21.. => NUMBERS_NEW,
         // The form changed between these two.
         _ => return Err("whose compressed numbers are of a form that was not looked at".to_owned()),
@@ -109,14 +115,17 @@ pub fn of(tables: &Tables, image: &Image, jdk: u32) -> Result<Facts, String> {
         .iter()
         .find_map(|name| tables.constant(name));
     let absent = Place { at: 0, form: ABSENT };
-    let deopt_mh =
-        [("CompiledMethod", "_deopt_mh_handler_begin", ADDRESS), ("nmethod", "_deopt_mh_handler_offset", FROM_BLOB)];
+    let deopt_mh = [
+        ("CompiledMethod", "_deopt_mh_handler_begin", ADDRESS),
+        ("nmethod", "_deopt_mh_handler_offset", FROM_BLOB),
+        ("nmethod", "_deoptimize_mh_offset", FROM_BLOB),
+    ];
     let facts = Facts {
         size: core::mem::size_of::<Facts>() as u32,
         version: FACTS_VERSION,
-        cache_low: address_of(tables, image, "CodeCache", "_low_bound")?,
-        cache_high: address_of(tables, image, "CodeCache", "_high_bound")?,
-        cache_heaps: address_of(tables, image, "CodeCache", "_heaps")?,
+        cache_low: if has_heaps { address_of(tables, image, "CodeCache", "_low_bound")? } else { 0 },
+        cache_high: if has_heaps { address_of(tables, image, "CodeCache", "_high_bound")? } else { 0 },
+        cache_heaps: address_of(tables, image, "CodeCache", if has_heaps { "_heaps" } else { "_heap" })?,
         interpreter: address_of(tables, image, "AbstractInterpreter", "_code")?,
         call_stub_return: address_of(tables, image, "StubRoutines", "_call_stub_return_address")?,
         continuation_return: address_of(tables, image, "ContinuationEntry", "_return_pc").unwrap_or(0),
@@ -145,12 +154,14 @@ pub fn of(tables: &Tables, image: &Image, jdk: u32) -> Result<Facts, String> {
         nmethod_method: any(&[("nmethod", "_method"), ("CompiledMethod", "_method")])?,
         nmethod_orig_pc: offset("nmethod", "_orig_pc_offset")?,
         nmethod_entry_bci: offset("nmethod", "_entry_bci")?,
-        reserved: 0,
+        // The tables have no number for it. JDK 9 put the class's mirror into the frame, before that of the bytecode.
+        interpreter_bytecode: if jdk < 9 { 56 } else { 64 },
         nmethod_deopt: place(
             tables,
             &[
                 ("CompiledMethod", "_deopt_handler_begin", ADDRESS),
                 ("nmethod", "_deopt_handler_offset", FROM_BLOB),
+                ("nmethod", "_deoptimize_offset", FROM_BLOB),
                 ("nmethod", "_deopt_handler_entry_offset", FROM_BLOB),
             ],
         )?,

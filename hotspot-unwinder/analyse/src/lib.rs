@@ -22,7 +22,7 @@ pub use uunwind_hotspot::NAME;
 use uunwind_language::Finding;
 
 /// The versions that messages name.
-const SERVED: &str = "OpenJDK 11, 17, 21 and 25";
+const SERVED: &str = "OpenJDK 8, 11, 17, 21, 25 and 27";
 
 /// Analyses one ELF file.
 pub fn analyse(image: &Image) -> Finding {

@@ -94,7 +94,7 @@ fn agrees(instruction: &Instruction, effect: Effect, factory: &mut InstructionIn
         Effect::ToFrame(_) | Effect::ToRegister(_) | Effect::Other => writes(Register::RSP),
         Effect::Leave => writes(Register::RSP) && writes(Register::RBP),
         Effect::Call | Effect::Return => true,
-        Effect::None | Effect::StoreFrame(_) | Effect::RestoreBytecode => !writes(Register::RSP),
+        Effect::None | Effect::StoreFrame(_) | Effect::RestoreBytecode | Effect::SaveBytecode => !writes(Register::RSP),
         Effect::Jump(_) | Effect::JumpRegister(_) | Effect::JumpMemory | Effect::Stop => !writes(Register::RSP),
         Effect::StoreRax => {
             instruction.mnemonic() == iced_x86::Mnemonic::Mov

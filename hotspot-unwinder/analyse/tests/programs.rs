@@ -49,7 +49,16 @@ fn offsets_are_those_in_the_memory_of_a_loaded_library() {
         let name = CString::new(path.as_os_str().as_bytes()).expect("a path");
         // SAFETY: HotSpot's libraries may be loaded into any process: nothing runs but their initialisation.
         let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        assert!(!library.is_null(), "{}: not loaded", path.display());
+        if library.is_null() {
+            // SAFETY: a call has failed, so there is a text.
+            let why = unsafe { CStr::from_ptr(libc::dlerror()) }.to_string_lossy().into_owned();
+            assert!(why.contains("version `GLIBC"), "{}: {why}", path.display());
+            uunwind_skips::skipped(
+                "tables of HotSpot in memory",
+                &format!("{}: needs a newer C library", path.display()),
+            );
+            continue;
+        }
         let mut compared = 0;
         let expected = in_memory(library);
         for (structure, field, offset) in tables.offsets() {

@@ -9,17 +9,16 @@ import java.lang.invoke.MethodType;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Paths;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.EnumSet;
 import java.util.List;
 import java.util.concurrent.Callable;
 import java.util.function.IntSupplier;
 import java.util.stream.IntStream;
 
 public class Places {
-    static final StackWalker WALKER = StackWalker.getInstance(EnumSet.of(
-        StackWalker.Option.RETAIN_CLASS_REFERENCE, StackWalker.Option.SHOW_HIDDEN_FRAMES));
     static PrintWriter oracle;
     static int sink;
 
@@ -30,8 +29,10 @@ public class Places {
     static native void back(String name);
 
     public static void cap() {
-        WALKER.forEach(f -> oracle.println(f.getClassName() + "." + f.getMethodName() + "\t" + f.getFileName() + "\t"
-            + Math.max(f.getLineNumber(), 0)));
+        for (StackTraceElement f : new Throwable().getStackTrace()) {
+            oracle.println(f.getClassName() + "." + f.getMethodName() + "\t" + f.getFileName() + "\t"
+                + Math.max(f.getLineNumber(), 0));
+        }
         oracle.println();
         oracle.flush();
         sample();
@@ -162,7 +163,7 @@ public class Places {
 
     // Methods of classes that are unloaded: others take their places.
     static void generations(int round) throws Throwable {
-        byte[] template = Places.class.getResourceAsStream("Places$Gen00000.class").readAllBytes();
+        byte[] template = Files.readAllBytes(Paths.get(Places.class.getResource("Places$Gen00000.class").toURI()));
         String text = new String(template, StandardCharsets.ISO_8859_1);
         for (int i = 0; i < 24; i++) {
             String number = String.format("%05d", 1 + round * 100 + i);
@@ -222,7 +223,7 @@ public class Places {
         there(2);
         Callable<Integer> call = new Callable<Integer>() {
             public Integer call() {
-                List<Integer> list = new ArrayList<>(List.of(1));
+                List<Integer> list = new ArrayList<>(Arrays.asList(1));
                 list.forEach(n -> cap());
                 return 1;
             }
