@@ -2,7 +2,6 @@
 //! and the name of its function.
 
 use crate::env::{by_frame_pointer, key, Calls, Live};
-use crate::fallback_rule;
 use crate::skipped::Surroundings;
 use crate::state::{FUNCTIONS, REGISTRY, RULES};
 use crate::window_functions::{self, NAME_ROOM};
@@ -141,7 +140,7 @@ impl Live<'_> {
         self.calls() != Calls::None && held.may_be_called()
     }
 
-    /// The rule of a frame that lies in no object: in a window, or in unowned code.
+    /// The rule of a frame that lies in no object: in a window, or in unowned code, where it may be left to be guessed.
     #[cold]
     #[inline(never)]
     pub fn rule_outside_objects(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
@@ -151,9 +150,7 @@ impl Live<'_> {
             let recognised = uunwind_sources::outside_of_objects(cursor.regs.pc, reader);
             return match recognised {
                 Some(rule) => rule.pack(),
-                None => {
-                    self.rule_by_code(cursor, reader).unwrap_or_else(|| fallback_rule::unowned(cursor, self, reader))
-                }
+                None => self.rule_by_code(cursor, reader).unwrap_or(Packed::failed(StopReason::NoOwner)),
             };
         };
         let (key, generation) = (key(cursor), held.window().generation | WINDOW);

@@ -22,6 +22,8 @@ use uunwind_core::regs::{FP, SP};
 
 /// Bytes of a page, at the beginning of which an entry lies.
 const PAGE: u64 = 4096;
+/// Below it lies no code (`vm.mmap_min_addr`).
+const LOWEST: u64 = 1 << 16;
 /// Bytes in which an entry must end; a multiple of 8.
 const ENTRY_BYTES: usize = 64;
 /// Bytes of `call rel32`.
@@ -107,7 +109,8 @@ fn position(guest: &Guest<'_>) -> Option<Position> {
         let at = view.sp.wrapping_add(8 * nth);
         let word = guest.word(at)?;
         let offset = (word % PAGE) as usize;
-        if !(CALL..ENTRY_BYTES).contains(&offset) {
+        // Small numbers are no addresses, and to read there costs a fault.
+        if !(CALL..ENTRY_BYTES).contains(&offset) || word < LOWEST {
             return None;
         }
         let entry = entry_at(guest, word - offset as u64).filter(|entry| entry.after_call == offset)?;

@@ -37,6 +37,7 @@ pub mod own_walks;
 pub mod packages;
 pub mod pair;
 pub mod paths;
+pub mod pending;
 pub mod plugins;
 pub mod pprof;
 pub mod process;

@@ -93,6 +93,13 @@ impl Recording {
         let _ = std::fs::remove_file(&out);
     }
 
+    /// How often a walk has read what is no memory, by the summary.
+    pub fn faults(&self) -> usize {
+        let lines = self.outcome.stderr.lines().chain(self.outcome.stdout.lines());
+        let count = lines.filter_map(|line| line.trim().strip_suffix(" faults contained during walks")).next();
+        count.map_or(0, |count| count.parse().expect("a number"))
+    }
+
     /// All samples, in the order in which each thread took them.
     #[track_caller]
     pub fn samples(&self) -> Vec<samples::Sample> {

@@ -35,7 +35,9 @@ pub fn search(heap: &Heap<'_, '_>, address: u64) -> Option<Object> {
     const FURTHEST: u64 = 64 << 10;
     let mut start = address & !(ALIGNMENT - 1);
     for _ in 0..FURTHEST / ALIGNMENT {
-        if let Some(found) = object_before(heap, start) {
+        // All code of a region lies together: where it ends, the search does, too.
+        let words = words_before(heap, start)?;
+        if let Some(found) = object_in(heap, words, start) {
             return covers(heap, found, address).then_some(found);
         }
         start = start.checked_sub(ALIGNMENT)?;
@@ -72,7 +74,22 @@ fn is_first(heap: &Heap<'_, '_>, pc: u64) -> bool {
 
 /// The object of the code that begins at an address.
 fn object_before(heap: &Heap<'_, '_>, start: u64) -> Option<Object> {
-    let code = heap.guest.word(start.wrapping_sub(heap.facts.code_object.into())).filter(|code| code & 3 == 1)?;
+    object_in(heap, words_before(heap, start)?, start)
+}
+
+/// Two words before code that begins at an address: there would be the map of what holds the code, and its object.
+fn words_before(heap: &Heap<'_, '_>, start: u64) -> Option<[u64; 2]> {
+    let mut words = [0; 2];
+    let at = start.wrapping_sub(heap.facts.code_object.into()).wrapping_sub(8);
+    heap.guest.run(at, &mut words).then_some(words)
+}
+
+/// The object with the address in such words, if it is that of this code.
+fn object_in(heap: &Heap<'_, '_>, words: [u64; 2], start: u64) -> Option<Object> {
+    // Tagged, aligned, and not in the first 4 GiB, where V8 asks for no memory: other words are instructions, and to
+    // read where they lead costs a fault.
+    let is_object = |word: &u64| word & 7 == 1 && word >> 32 != 0 && word >> 47 == 0;
+    let [_, code] = Some(words).filter(|words| words.iter().all(is_object))?;
     let found = heap.of_kind(code, heap.facts.type_code)?;
     (heap.field(found, heap.facts.code_start) == Some(start)).then_some(found)
 }

@@ -80,13 +80,15 @@ pub struct Look {
     pub window: Option<u64>,
     /// Whose functions are called for it.
     pub claim: Claimed,
+    /// There is no rule but one that [`Env::guess`] may find, which is asked only if no function steps the frame.
+    pub unguessed: bool,
 }
 
 impl Look {
     /// At a frame that has a rule only: it lies in no window, and there is no claim.
     #[inline(always)]
     pub fn at(rule: Packed) -> Look {
-        Look { rule, window: None, claim: Claimed::No }
+        Look { rule, window: None, claim: Claimed::No, unguessed: false }
     }
 }
 
@@ -134,6 +136,10 @@ pub trait Env: Names + Replay {
     #[inline(always)]
     fn look(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
         Look::at(self.rule(cursor, reader))
+    }
+    /// The rule of a frame with [`Look::unguessed`]: by the code and the words of the stack around it, which takes long.
+    fn guess(&mut self, _cursor: &Cursor, _reader: &mut Reader<'_>) -> Packed {
+        Packed::failed(StopReason::NoOwner)
     }
     /// The rule for a return address, looked up at `lookup` (the return address - 1), if it is short and cached, and no
     /// plugin overlays its object. This is the fastest way. `None` is always a valid result.

@@ -314,22 +314,12 @@ impl<E: Env> Walk<'_, '_, E> {
             }
             // Not taken apart: it is large, and a handler's stack is short.
             let mut look = self.env.look(cursor, self.reader);
-            let (rule, window) = (look.rule, look.window);
+            let (mut rule, window) = (look.rule, look.window);
             if rule.failed_for(StopReason::StartSymbol) {
                 // It is the first byte of a function, and no return address.
                 flags |= FLAG_EXACT;
             }
-            if let Some(log) = &mut self.log {
-                let (uses, restores) = rule.uses_and_restores();
-                log.note_rule(uses, restores);
-            }
-            let mut cfa = rule.cfa(cursor, self.reader);
-            if core::mem::take(&mut self.called_interrupted) && cfa == Err(StopReason::UnknownRegister) {
-                cfa = evidence::cfa_from_callee(self.env, rule, cursor, self.reader);
-            }
-            if rule.kind() == RuleKind::Signal && self.is_after_signal(rule, cursor, setting) {
-                cfa = Err(StopReason::SwitchedStack);
-            }
+            let mut cfa = if look.unguessed { Err(StopReason::NoOwner) } else { self.cfa(rule, cursor, setting) };
             if !matches!(look.claim, Claimed::No) {
                 let pc = cursor.regs.pc;
                 self.in_window = window.is_some();
@@ -357,6 +347,9 @@ impl<E: Env> Walk<'_, '_, E> {
                         _ => continue,
                     }
                 }
+            }
+            if look.unguessed {
+                (rule, cfa) = self.guess(cursor, setting);
             }
             if self.by_frame_pointer && rule.failed_for(StopReason::NoOwner) {
                 // Neither this address nor the frame pointers that led to it are confirmed by any data.
@@ -400,6 +393,31 @@ impl<E: Env> Walk<'_, '_, E> {
             let by = (found_by_it, self.by_frame_pointer);
             return self.end(stop, (pc, exact), by, cursor, setting);
         }
+    }
+
+    /// The current frame's CFA by its rule.
+    #[inline(always)]
+    fn cfa(&mut self, rule: Packed, cursor: &Cursor, setting: &Setting) -> Result<u64, StopReason> {
+        if let Some(log) = &mut self.log {
+            let (uses, restores) = rule.uses_and_restores();
+            log.note_rule(uses, restores);
+        }
+        let mut cfa = rule.cfa(cursor, self.reader);
+        if core::mem::take(&mut self.called_interrupted) && cfa == Err(StopReason::UnknownRegister) {
+            cfa = evidence::cfa_from_callee(self.env, rule, cursor, self.reader);
+        }
+        if rule.kind() == RuleKind::Signal && self.is_after_signal(rule, cursor, setting) {
+            cfa = Err(StopReason::SwitchedStack);
+        }
+        cfa
+    }
+
+    /// The rule of a frame that no function has stepped, and its CFA.
+    #[cold]
+    #[inline(never)]
+    fn guess(&mut self, cursor: &Cursor, setting: &Setting) -> (Packed, Result<u64, StopReason>) {
+        let rule = self.env.guess(cursor, self.reader);
+        (rule, self.cfa(rule, cursor, setting))
     }
 
     /// A step may skip callers. Such a walk is not kept, so that no replay takes over its end.

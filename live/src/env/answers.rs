@@ -1,6 +1,7 @@
 //! [`Env`] for a live process.
 
-use super::{by_frame_pointer, Live};
+use super::Live;
+use crate::fallback_rule;
 use crate::in_window;
 use crate::own_stack;
 use crate::replay_dependencies::changed;
@@ -26,13 +27,19 @@ use uunwind_core::walk::{Claim, Delivery, DependsOn, Env, Look, Names, Replay};
 impl Env for Live<'_> {
     #[inline(always)]
     fn rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
-        let rule = self.any_rule(cursor, reader);
-        // AArch64: after a step by the frame pointer, sp is not available. The frame pointer still is.
-        if cfg!(target_arch = "aarch64") && rule.is_plain() && cursor.regs.get(rule.cfa_parts().0).is_none() {
-            return by_frame_pointer(cursor, StopReason::UnknownRegister, self, reader);
+        let rule = self.rule_unless_guessed(cursor, reader);
+        if rule.failed_for(StopReason::NoOwner) && self.current.object().is_none() && self.windows.here().is_none() {
+            return self.guess(cursor, reader);
         }
         rule
     }
+
+    #[cold]
+    #[inline(never)]
+    fn guess(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+        fallback_rule::unowned(cursor, self, reader)
+    }
+
     #[inline(always)]
     fn may_have_short_rule(&self, lookup: u64, reader: &Reader<'_>) -> bool {
         !self.is_sparing(reader) || MET.has(lookup)
@@ -91,7 +98,7 @@ impl Env for Live<'_> {
 
     #[inline(always)]
     fn look(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
-        let rule = self.rule(cursor, reader);
+        let rule = self.rule_unless_guessed(cursor, reader);
         if self.current.is_unclaimed_object() {
             return Look::at(rule);
         }

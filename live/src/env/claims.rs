@@ -28,7 +28,8 @@ impl Live<'_> {
             return Look { claim, ..Look::at(rule) };
         }
         let Some(held) = self.windows.here() else {
-            return Look { claim: self.unowned_claim(rule, false), ..Look::at(rule) };
+            let unguessed = rule.failed_for(StopReason::NoOwner);
+            return Look { claim: self.unowned_claim(rule, false), unguessed, ..Look::at(rule) };
         };
         let window = held.window();
         let claim = if window.kind == Kind::Stepper && self.may_call(held) {
@@ -36,7 +37,7 @@ impl Live<'_> {
         } else {
             self.unowned_claim(rule, window.flags & NO_DATA != 0)
         };
-        Look { rule, window: Some(self.window_identity(held, cursor, reader)), claim }
+        Look { claim, window: Some(self.window_identity(held, cursor, reader)), ..Look::at(rule) }
     }
 
     /// The claim on the current object at a process address.

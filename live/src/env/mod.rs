@@ -259,6 +259,18 @@ impl<'c> Live<'c> {
 }
 
 impl Live<'_> {
+    /// The frame's rule, which fails with `NoOwner` in unowned code where it is one to be guessed
+    /// ([`Env::guess`](uunwind_core::walk::Env::guess)).
+    #[inline(always)]
+    fn rule_unless_guessed(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
+        let rule = self.any_rule(cursor, reader);
+        // AArch64: after a step by the frame pointer, sp is not available. The frame pointer still is.
+        if cfg!(target_arch = "aarch64") && rule.is_plain() && cursor.regs.get(rule.cfa_parts().0).is_none() {
+            return by_frame_pointer(cursor, StopReason::UnknownRegister, self, reader);
+        }
+        rule
+    }
+
     #[inline(always)]
     fn any_rule(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Packed {
         let lookup = cursor.lookup_pc();

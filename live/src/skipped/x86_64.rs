@@ -126,7 +126,8 @@ impl Frame<'_> {
     ) -> Option<Place> {
         let before = word.wrapping_sub(1);
         let mut place = None;
-        let is_far = |code: u64| code.wrapping_add(FAR).wrapping_sub(word) >= 2 * FAR;
+        // No caller is known to be near to nothing.
+        let is_far = |code: u64| code == 0 || code.wrapping_add(FAR).wrapping_sub(word) >= 2 * FAR;
         let is_next = self.cursor.exact && index < NEXT && word > u64::from(u32::MAX);
         if places.is_copy() || places.reads_may_fault() && is_far(self.lookup) && is_far(self.caller) && !is_next {
             place = Some(places.place(before, reader)).filter(|place| !matches!(place, Place::Unowned | Place::Data));

@@ -272,7 +272,8 @@ impl Env for Remote<'_> {
         };
         let name = window.map_or(0, |window| self.window_name(&window, cursor.lookup_pc(), reader));
         let has_no_data = window.is_none_or(|window| window.flags & NO_DATA != 0) && rule.is_failed();
-        Look { rule, window: Some(window_identity(generation, name)), claim: self.unowned_claim(rule, has_no_data) }
+        let claim = self.unowned_claim(rule, has_no_data);
+        Look { claim, window: Some(window_identity(generation, name)), ..Look::at(rule) }
     }
 
     fn next_claim(&mut self, left: &mut Claim) -> bool {
