@@ -18,6 +18,10 @@ pub struct PhdrInfo {
     pub name: *const u8,
     phdr: *const u8,
     phnum: u16,
+    /// Number of objects that were ever loaded.
+    pub adds: u64,
+    /// Number of those that were unloaded.
+    pub subs: u64,
 }
 
 /// What dl_iterate_phdr(3) calls for each object.
@@ -57,6 +61,20 @@ impl PhdrInfo {
             end: h.start.wrapping_add(h.size),
             executable: h.flags & PF_X != 0,
         })
+    }
+
+    /// What the loader makes read-only when it has relocated the object (PT_GNU_RELRO, in whole pages as
+    /// `_dl_protect_relro` of glibc takes them): first address and end.
+    ///
+    /// # Safety
+    /// As [`PhdrInfo::segments`].
+    pub unsafe fn relro(&self) -> Option<(u64, u64)> {
+        const PT_GNU_RELRO: u32 = 0x6474_e552;
+        const PAGE: u64 = 4096;
+        // SAFETY: passed on.
+        let found = unsafe { self.headers() }.find(|h| h.kind == PT_GNU_RELRO)?;
+        let (start, end) = (found.start & !(PAGE - 1), found.start.wrapping_add(found.size) & !(PAGE - 1));
+        (start < end).then_some((start, end))
     }
 
     /// The dynamic section, which may be missing: then it names nothing.
@@ -205,6 +223,17 @@ pub struct Symbol {
     pub size: u64,
 }
 
+/// A word that the loader fills with the address of a function, or of its lazy binding (psABI, "Global Offset Table").
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    /// Process address of the word.
+    pub place: u64,
+    /// The function.
+    pub name: &'static CStr,
+    /// Process address of the object's own definition of it; 0: it has none.
+    pub own: u64,
+}
+
 /// `Elf64_Sym` (gABI, "Symbol Table").
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -256,7 +285,6 @@ pub(crate) fn loaded_address(value: u64, bias: u64) -> u64 {
 
 impl Dynamic {
     /// Process address of the section; 0: there is none.
-    #[cfg(test)]
     pub fn address(&self) -> u64 {
         self.first as u64
     }
@@ -274,6 +302,38 @@ impl Dynamic {
     fn table<T>(&self, tag: u64) -> *const T {
         let value = self.entries().find(|[is, _]| *is == tag).map(|[_, value]| value);
         value.filter(|value| *value != 0).map_or(0, |value| loaded_address(value, self.bias)) as *const T
+    }
+
+    /// The words that the loader fills with functions' addresses: those of DT_JMPREL and DT_RELA with the relocations
+    /// JUMP_SLOT and GLOB_DAT.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        const DT_PLTRELSZ: u64 = 2;
+        const DT_RELA: u64 = 7;
+        const DT_RELASZ: u64 = 8;
+        const DT_JMPREL: u64 = 23;
+        /// Bytes of an entry.
+        const RELA: usize = 24;
+        const KINDS: [u32; 2] = if cfg!(target_arch = "aarch64") { [1025, 1026] } else { [6, 7] };
+        let symbols: *const Sym = self.table(DT_SYMTAB);
+        let (strings, bias) = (self.strings, self.bias);
+        let tables = [(DT_JMPREL, DT_PLTRELSZ), (DT_RELA, DT_RELASZ)];
+        let entries = tables.into_iter().flat_map(move |(table, size)| {
+            let first: *const [u64; 3] = self.table(table);
+            let bytes = self.entries().find(|[is, _]| *is == size).map_or(0, |[_, value]| value as usize);
+            let count = if first.is_null() { 0 } else { bytes / RELA };
+            // SAFETY: a table of an object that is loaded, which has this number of entries.
+            (0..count).map(move |index| unsafe { first.add(index).read() })
+        });
+        let is_usable = !symbols.is_null() && !strings.is_null();
+        entries.filter(move |[_, info, _]| is_usable && KINDS.contains(&(*info as u32))).map(move |[offset, info, _]| {
+            // SAFETY: an index into the object's symbols, and a name in its strings; the object stays loaded.
+            let (symbol, name) = unsafe {
+                let symbol = symbols.add((info >> 32) as usize).read();
+                (symbol, CStr::from_ptr(strings.add(symbol.name as usize)))
+            };
+            let own = if symbol.section == 0 { 0 } else { bias.wrapping_add(symbol.value) };
+            Slot { place: bias.wrapping_add(offset), name, own }
+        })
     }
 
     /// The first `struct link_map` of the process, as the program's dynamic section leads debuggers to it

@@ -35,7 +35,7 @@ pub(super) fn check_events(options: &Options, mode: Mode) -> Result<Option<u32>,
         (options.explicit, "--explicit", format!("samples are those of {event}s")),
         (options.rate != DEFAULT_RATE, "-r (--rate)", format!("what is sampled follows {follows}")),
         (
-            options.pid.is_some(),
+            options.pid.is_some() && mode == Mode::Lock,
             "-p (--pid)",
             format!("uu stands in front of {function} from the start of a program on. Start PROGRAM with uu record"),
         ),
@@ -92,6 +92,14 @@ pub(super) fn check(options: &Options, mode: Mode, format: Format) -> Result<(),
             "--names later keeps a recording (.uu) alone: any other result needs the names. Leave one of them out",
         ),
         (
+            with_pid && options.remote && mode == Mode::Alloc,
+            "--remote and --mode alloc do not go together: allocations are seen in the process. Leave one of them out",
+        ),
+        (
+            with_pid && options.python_malloc,
+            "--python-malloc and -p (--pid) do not go together: Python reads it when it starts. Leave one of them out",
+        ),
+        (
             options.push_every.is_some() && !is_pushed,
             "--push-every says something of profiles that are sent: give --push URL, too",
         ),
@@ -140,7 +148,9 @@ mod tests {
             (&["--mmap", "p"], "--mmap is for --mode alloc"),
             (&["--all", "p"], "--all is for"),
             (&["--mode", "lock", "-r", "5", "p"], "-r (--rate)"),
-            (&["--mode", "alloc", "-p", "5"], "-p (--pid)"),
+            (&["--mode", "lock", "-p", "5"], "-p (--pid)"),
+            (&["--mode", "alloc", "-p", "5", "--remote"], "--remote"),
+            (&["--mode", "alloc", "-p", "5", "--python-malloc"], "--python-malloc"),
         ] {
             let error = parsed(words).expect_err("it is refused");
             assert!(error.contains(named), "{words:?}: {error}");

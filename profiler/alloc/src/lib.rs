@@ -12,15 +12,28 @@
 //! ```text
 //! interpose  the functions of malloc(3)
 //! mappings   those of mmap(2)
+//! ranges     what these map and unmap, and how it is counted
+//! counted    what is counted of a call that allocates or frees
 //! live       the sampled allocations that live, by address
 //! real       how the next functions are called
+//! hooks      the same in a running process, where calls are led through a gate
+//! redirect   the entries of objects that such a process loads meanwhile
 //! ```
 #![cfg_attr(not(test), no_std)]
 
+mod counted;
+#[cfg(feature = "no-entry-points")]
+pub mod hooks;
+#[cfg(not(feature = "no-entry-points"))]
 pub mod interpose;
 mod live;
+#[cfg(not(feature = "no-entry-points"))]
 pub mod mappings;
+mod ranges;
+#[cfg(not(feature = "no-entry-points"))]
 mod real;
+#[cfg(feature = "no-entry-points")]
+mod redirect;
 
 #[cfg(all(panic = "unwind", not(test)))]
 extern crate std;

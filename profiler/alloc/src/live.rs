@@ -66,6 +66,10 @@ impl Live {
         let base = unsafe {
             let at = syscall::call(nr::MMAP, [0, bytes, protection, flags, usize::MAX, 0]);
             let Ok(base) = usize::try_from(at) else { return false };
+            if !uunwind_preload::injected::keeps(base, bytes) {
+                syscall::call(nr::MUNMAP, [base, bytes, 0, 0, 0, 0]);
+                return false;
+            }
             syscall::call(nr::MADVISE, [base, bytes, MADV_DONTDUMP, 0, 0, 0]);
             syscall::call(nr::MADVISE, [base, bytes, MADV_WIPEONFORK, 0, 0, 0]);
             base

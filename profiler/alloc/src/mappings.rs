@@ -1,18 +1,11 @@
 //! The functions of [mmap(2)](https://man7.org/linux/man-pages/man2/mmap.2.html) that map and unmap anonymous memory,
-//! which stand in front of the real ones.
-//!
-//! What is mapped counts as an allocation of its size, in whole pages, if the program may read, write or execute it; a
-//! range without rights holds no memory. Which mapping lies where is not kept here: the process's log says what goes,
-//! before the call, and what comes, after it, and the recorder follows it. What the allocator maps for itself is
-//! counted as what it returns, and libc's own calls do not come here.
+//! which stand in front of the real ones. What the allocator maps for itself is counted as what it returns, and libc's
+//! own calls do not come here.
 
+use crate::ranges::{mapped, pages, remapped, replaced, Leaving, Remap, FAILED};
 use crate::real::real;
 use core::ffi::{c_int, c_void};
-use uunwind_preload::events::{self, Allocation, Span, Subject};
-
-/// Bytes of a page: uu runs with pages of this size only.
-const PAGE: u64 = 4096;
-const FAILED: *mut c_void = libc::MAP_FAILED;
+use uunwind_preload::events;
 
 real!(
     real_mmap,
@@ -27,44 +20,6 @@ real!(
     fn(old: *mut c_void, bytes: usize, new_bytes: usize, flags: c_int, new: *mut c_void) -> *mut c_void,
     FAILED
 );
-
-/// The whole pages of a call; `None`: there are none, and the call fails.
-fn pages(start: u64, bytes: u64) -> Option<Span> {
-    let bytes = bytes.checked_next_multiple_of(PAGE).filter(|bytes| *bytes > 0)?;
-    start.checked_add(bytes)?;
-    start.is_multiple_of(PAGE).then_some(Span { start, bytes })
-}
-
-/// A call that is about to unmap something.
-struct Leaving(Option<u64>);
-
-impl Leaving {
-    /// Reports it, if there is something to report.
-    fn of(span: Option<Span>) -> Leaving {
-        Leaving(span.map(events::leaves))
-    }
-
-    /// The call has failed.
-    fn stays(self) {
-        if let Leaving(Some(call)) = self {
-            events::stays(call);
-        }
-    }
-}
-
-/// Counts what was mapped, or moved by the call with this number.
-fn comes(span: Option<Span>, moved_by: u64) {
-    let Some(span) = span else { return };
-    let mut id = 0;
-    let is_sampled = events::count(span.bytes, || {
-        id = events::next_id();
-        if let Some(countdown) = events::countdown() {
-            countdown.remember(id);
-        }
-        Subject::Mapping(Allocation { id, size: span.bytes })
-    });
-    events::comes(if is_sampled { id } else { 0 }, span, moved_by);
-}
 
 /// Interposed [mmap(2)](https://man7.org/linux/man-pages/man2/mmap.2.html).
 ///
@@ -83,16 +38,11 @@ pub unsafe extern "C" fn mmap(
         // SAFETY: the program's own arguments.
         return unsafe { real_mmap(at, bytes, protection, flags, file, offset) };
     }
-    let replaced = (flags & libc::MAP_FIXED != 0).then(|| pages(at as u64, bytes as u64)).flatten();
-    let leaving = Leaving::of(replaced);
+    let leaving = replaced(at as u64, bytes as u64, flags);
     // SAFETY: the program's own arguments.
-    let mapped = unsafe { real_mmap(at, bytes, protection, flags, file, offset) };
-    if mapped == FAILED {
-        leaving.stays();
-    } else if flags & libc::MAP_ANONYMOUS != 0 && protection != libc::PROT_NONE {
-        comes(pages(mapped as u64, bytes as u64), 0);
-    }
-    mapped
+    let there = unsafe { real_mmap(at, bytes, protection, flags, file, offset) };
+    mapped(there, bytes, (protection, flags), leaving, None);
+    there
 }
 
 /// Interposed mmap64, which is mmap with the same arguments.
@@ -128,38 +78,6 @@ pub unsafe extern "C" fn munmap(at: *mut c_void, bytes: usize) -> c_int {
     result
 }
 
-/// What a call of mremap(2) does.
-#[derive(Debug, PartialEq, Eq)]
-struct Remap {
-    /// What is unmapped, or goes to another place or size.
-    leaves: Option<Span>,
-    /// Of another mapping at the new place.
-    replaces: Option<Span>,
-    /// All of it comes again, with its new size.
-    comes: bool,
-}
-
-impl Remap {
-    /// The call with these arguments. A mapping that shrinks where it is loses a part; otherwise it counts as unmapped,
-    /// and as mapped anew. A second mapping of the same memory, and one that leaves an empty one behind, bring nothing.
-    fn of(old: u64, bytes: u64, new_bytes: u64, flags: c_int, new: u64) -> Remap {
-        let (is_fixed, is_second) = (flags & libc::MREMAP_FIXED != 0, flags & libc::MREMAP_DONTUNMAP != 0);
-        let replaces = if is_fixed { pages(new, new_bytes) } else { None };
-        let (whole, wanted) = (pages(old, bytes), pages(old, new_bytes));
-        let (Some(whole), Some(wanted), false) = (whole, wanted, is_second) else {
-            return Remap { leaves: None, replaces, comes: false };
-        };
-        match (is_fixed, wanted.bytes.cmp(&whole.bytes)) {
-            (true, _) | (false, core::cmp::Ordering::Greater) => Remap { leaves: Some(whole), replaces, comes: true },
-            (false, core::cmp::Ordering::Equal) => Remap { leaves: None, replaces, comes: false },
-            (false, core::cmp::Ordering::Less) => {
-                let (start, bytes) = (whole.start + wanted.bytes, whole.bytes - wanted.bytes);
-                Remap { leaves: Some(Span { start, bytes }), replaces, comes: false }
-            }
-        }
-    }
-}
-
 /// Interposed [mremap(2)](https://man7.org/linux/man-pages/man2/mremap.2.html). A caller that gives four arguments
 /// leaves anything in the place of the fifth, and the real one does not look at it.
 ///
@@ -181,43 +99,7 @@ pub unsafe extern "C" fn mremap(
     let replacing = Leaving::of(remap.replaces);
     let leaving = Leaving::of(remap.leaves);
     // SAFETY: the program's own arguments.
-    let mapped = unsafe { real_mremap(old, bytes, new_bytes, flags, new) };
-    if mapped == FAILED {
-        leaving.stays();
-        replacing.stays();
-    } else if let (true, Leaving(Some(call))) = (remap.comes, leaving) {
-        comes(pages(mapped as u64, new_bytes as u64), call);
-    }
-    mapped
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pages_are_whole() {
-        assert_eq!(pages(8192, 1), Some(Span { start: 8192, bytes: 4096 }));
-        assert_eq!(pages(8192, 8192), Some(Span { start: 8192, bytes: 8192 }));
-        for (start, bytes) in [(8193, 1), (8192, 0), (8192, u64::MAX), (u64::MAX - 4095, 4097)] {
-            assert_eq!(pages(start, bytes), None);
-        }
-    }
-
-    #[test]
-    fn what_mremap_does_to_a_mapping() {
-        const MAY_MOVE: c_int = libc::MREMAP_MAYMOVE;
-        const FIXED: c_int = MAY_MOVE | libc::MREMAP_FIXED;
-        let span = |first: u64, pages: u64| Some(Span { start: first * PAGE, bytes: pages * PAGE });
-        let call = |bytes: u64, new_bytes: u64, flags| {
-            let Remap { leaves, replaces, comes } = Remap::of(10 * PAGE, bytes, new_bytes, flags, 50 * PAGE);
-            (leaves, replaces, comes)
-        };
-        assert_eq!(call(2 * PAGE, 3 * PAGE, MAY_MOVE), (span(10, 2), None, true));
-        assert_eq!(call(3 * PAGE, PAGE + 1, 0), (span(12, 1), None, false));
-        assert_eq!(call(2 * PAGE, PAGE + 1, MAY_MOVE), (None, None, false));
-        assert_eq!(call(3 * PAGE, PAGE, FIXED), (span(10, 3), span(50, 1), true));
-        assert_eq!(call(0, PAGE, MAY_MOVE), (None, None, false));
-        assert_eq!(call(PAGE, PAGE, FIXED | libc::MREMAP_DONTUNMAP), (None, span(50, 1), false));
-    }
+    let there = unsafe { real_mremap(old, bytes, new_bytes, flags, new) };
+    remapped(&remap, there, new_bytes, (leaving, replacing), None);
+    there
 }

@@ -8,6 +8,7 @@
 //!
 //! ```text
 //! memory   memcpy and related functions, for which compilers emit calls
+//! gate     the code through which a process's allocator is called while its allocations are sampled
 //! ```
 #![no_std]
 
@@ -16,12 +17,15 @@ extern crate std;
 
 #[cfg(all(panic = "abort", target_arch = "x86_64"))]
 mod memory;
+#[cfg(target_arch = "x86_64")]
+pub mod gate;
 
 use uunwind_core::objects::DlFindObjectFn;
 use uunwind_core::plugin::Entry;
 use uunwind_core::span::Span;
 use uunwind_ffi::injected::prepare;
 use uunwind_preload::injected;
+use uunwind_ring::gate::Frame;
 use uunwind_ring::injected::Control;
 
 /// The plugins by their index.
@@ -70,6 +74,28 @@ pub unsafe extern "C" fn uu_injected_begin(control: *mut Control) {
         let library = prepare(find, program, (*control).tsd_offset, loader);
         injected::begin(control, library, &PLUGINS);
     }
+    // Where there is no memory, each of its samples finds none.
+    uunwind_alloc::hooks::prepare();
+}
+
+/// The gate calls it before a function of the allocator.
+///
+/// # Safety
+/// As [`uunwind_alloc::hooks::before`].
+#[cfg_attr(panic = "abort", no_mangle)]
+pub unsafe extern "C" fn uu_injected_before(frame: *mut Frame) {
+    // SAFETY: passed on.
+    unsafe { uunwind_alloc::hooks::before(frame) };
+}
+
+/// The gate calls it after a function of the allocator.
+///
+/// # Safety
+/// As [`uunwind_alloc::hooks::after`].
+#[cfg_attr(panic = "abort", no_mangle)]
+pub unsafe extern "C" fn uu_injected_after(frame: *mut Frame) {
+    // SAFETY: passed on.
+    unsafe { uunwind_alloc::hooks::after(frame) };
 }
 
 /// Gives threads timers, or takes them away, as the control memory says.

@@ -85,7 +85,7 @@ unsafe extern "C" fn futex(
     let has_waited = result == 0 || matches!(unsafe { *libc::__errno_location() }, libc::ETIMEDOUT | libc::EINTR);
     if duration >= crate::LEAST && has_waited {
         let wait = Wait { kind: WaitKind::Futex, lock: word as u64, holder: 0, duration };
-        events::count(duration, || Subject::Wait(wait));
+        events::count(duration, None, || Subject::Wait(wait));
     }
     result
 }

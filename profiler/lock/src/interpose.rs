@@ -41,7 +41,7 @@ fn timed(kind: WaitKind, lock: Pointer, holder: u32, least: u64, call: impl FnOn
     let result = call();
     let duration = events::now().saturating_sub(begin);
     if duration >= least {
-        events::count(duration, || Subject::Wait(Wait { kind, lock: lock as u64, holder, duration }));
+        events::count(duration, None, || Subject::Wait(Wait { kind, lock: lock as u64, holder, duration }));
     }
     result
 }

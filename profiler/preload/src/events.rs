@@ -14,7 +14,7 @@ use crate::client::HEADER;
 use crate::process::{self, Process};
 pub use crate::real::{address_of_next, Real};
 use crate::signals::{self, bit, field, handler_mask, sampling};
-use crate::{clock, handler, openings, pause, slots, threads};
+use crate::{clock, handler, injected, openings, pause, slots, threads};
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use uunwind_core::regs::{UCONTEXT_SIGMASK, UCONTEXT_STACK};
 use uunwind_core::syscall::{self, nr};
@@ -260,8 +260,16 @@ pub fn countdown() -> Option<&'static Countdown> {
 /// destructor for the sampler and goes on to run others. May allocate. `None`: no block is free, or the recording is
 /// over.
 pub fn begin_thread() -> Option<&'static Countdown> {
+    if injected::is_so() {
+        return injected::begin_thread(process::process()?).map(|slot| &slot.countdown);
+    }
     threads::begin(process::process()?, false, |_| {});
     countdown()
+}
+
+/// The countdown, unless it is that of a thread which has ended unseen, and had its control block at the same place.
+pub fn of_this_thread(countdown: Option<&'static Countdown>) -> Option<&'static Countdown> {
+    countdown.filter(|_| !injected::is_so() || !is_own() || injected::is_current())
 }
 
 /// Runs what allocates for uu itself: that is not counted.
@@ -287,32 +295,45 @@ pub fn now() -> u64 {
 
 /// Counts an event of this size, which nothing has to be kept of: a sample of it is taken, if its turn has come.
 /// Leaves errno alone. False: there is no sample.
-pub fn count(size: u64, subject: impl FnOnce() -> Subject) -> bool {
+/// `caller`: the frame that the event is in; `None`: the calling function's.
+pub fn count(size: u64, caller: Option<&Caller>, subject: impl FnOnce() -> Subject) -> bool {
     match countdown() {
         Some(countdown) if countdown.passes(size) => false,
-        countdown => keeping_errno(|| due(countdown, size, subject)),
+        countdown => keeping_errno(|| due(countdown, size, caller, subject)),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn due(countdown: Option<&'static Countdown>, size: u64, subject: impl FnOnce() -> Subject) -> bool {
+fn due(
+    countdown: Option<&'static Countdown>,
+    size: u64,
+    caller: Option<&Caller>,
+    subject: impl FnOnce() -> Subject,
+) -> bool {
     let Some(interval) = interval() else { return false };
     // In the child of a fork that is not recorded itself (yet), slots and block are its parent's.
     if !is_own() {
         return false;
     }
-    let Some(countdown) = countdown.or_else(begin_thread) else {
+    let Some(countdown) = of_this_thread(countdown).or_else(begin_thread) else {
         lost(size);
         return false;
     };
     if interval > 1 && !countdown.is_due(interval) || is_paused() {
         return false;
     }
-    sampled(subject())
+    sampled(subject(), caller)
+}
+
+/// Runs this, which makes system calls of its own only: errno is libc's.
+#[cfg(feature = "no-libc")]
+pub fn keeping_errno<T>(run: impl FnOnce() -> T) -> T {
+    run()
 }
 
 /// Runs this, and leaves the program's errno as it was.
+#[cfg(not(feature = "no-libc"))]
 pub fn keeping_errno<T>(run: impl FnOnce() -> T) -> T {
     // SAFETY: the calling thread's errno.
     let place = unsafe { libc::__errno_location() };
@@ -331,14 +352,34 @@ const CONTEXT_BYTES: usize = 1024;
 #[repr(C, align(16))]
 struct Ucontext([u8; CONTEXT_BYTES]);
 
-/// Takes the sample, with the stack from here on. A function of its own, whose frame lives until the walk is over.
-/// False: it is lost, and counted.
+/// The registers of a frame that lives until the walk is over, as far as a walk begins with them.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// An address in the instruction at which it stands.
+    pub pc: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// Of x86-64.
+    pub rbp: u64,
+    /// Of x86-64.
+    pub rbx: u64,
+    /// r12, r13, r14, r15 of x86-64.
+    pub others: [u64; 4],
+}
+
+/// Takes the sample, with the stack from `caller` on; `None`: from here on. A function of its own, whose frame lives
+/// until the walk is over. False: it is lost, and counted.
 #[inline(never)]
-pub fn sampled(subject: Subject) -> bool {
+pub fn sampled(subject: Subject, caller: Option<&Caller>) -> bool {
     let mut context = Ucontext([0; CONTEXT_BYTES]);
     let place = (&raw mut context).cast::<u8>();
     // SAFETY: the registers lie inside the context.
-    unsafe { crate::cpu::store_registers(place) };
+    unsafe {
+        match caller {
+            Some(caller) => crate::cpu::store_caller(place, caller),
+            None => crate::cpu::store_registers(place),
+        }
+    }
     // SAFETY: filled in as it demands.
     unsafe { take(subject, place) }
 }
@@ -354,7 +395,11 @@ unsafe fn take(subject: Subject, context: *mut u8) -> bool {
         lost(subject.size());
         return false;
     };
-    let stack = [slot.alternate_low.load(Ordering::Relaxed), 0, slot.alternate_size.load(Ordering::Relaxed)];
+    let stack = if injected::is_so() {
+        injected::alternate_stack()
+    } else {
+        [slot.alternate_low.load(Ordering::Relaxed), 0, slot.alternate_size.load(Ordering::Relaxed)]
+    };
     let (blocked, mut before) = (handler_mask() | bit(sampling()), 0u64);
     // SAFETY: rt_sigprocmask reads and writes one 8-byte set; the context has both places.
     let written = unsafe {
@@ -378,6 +423,14 @@ pub fn lost(size: u64) {
         block.events_lost.fetch_add(1, Ordering::Relaxed);
         block.events_lost_size.fetch_add(size, Ordering::Relaxed);
     }
+}
+
+/// Reports that the allocation with this number was freed in a way that is not seen: its address is another one's.
+pub fn replaced(id: u64) {
+    if let Some(block) = process::block() {
+        block.frees_unseen.fetch_add(1, Ordering::Relaxed);
+    }
+    freed(id);
 }
 
 /// Counts a sampled allocation whose free will not be seen.

@@ -5,7 +5,10 @@
 //! are called. It uses system calls only, and never libc's functions: it may be called at any instruction of the
 //! program.
 //!
-//! A thread gets its slot by its own first tick. Its timer was made by whichever thread `uu` has borrowed: the kernel
+//! Where allocations are sampled, there is no handler and no timer: the process's calls of its allocator are led through
+//! a gate to hooks of the sampler (`uunwind_ring::gate`), and a thread gets its slot by the first that is due.
+//!
+//! Otherwise a thread gets its slot by its own first tick. Its timer was made by whichever thread `uu` has borrowed: the kernel
 //! lets each thread of a process make timers for the others, and that ends none of their system calls.
 
 use crate::client::ring;
@@ -22,7 +25,9 @@ use uunwind_core::library::Library;
 use uunwind_core::plugin::Entry;
 use uunwind_core::syscall::{self, nr};
 use uunwind_ring::code_rules::CodeRulesView;
+use crate::events;
 use uunwind_ring::facts::{tables_in, FactsView, CODE_RULES_OFFSET, TABLES_OFFSET};
+use uunwind_ring::gate::{self, Hooks};
 use uunwind_ring::injected::{
     Control, Region, ALTERNATE_STACK, ARM, BEGUN, FAILED_CALL, NO_ROOM, OVER, REGIONS, SIGNAL_TAKEN,
 };
@@ -36,6 +41,11 @@ static CONTROL: AtomicPtr<Control> = AtomicPtr::new(core::ptr::null_mut());
 const COOKIE: u64 = 0x7575_1a7e;
 /// Timers by thread: the thread's id in the upper half, the timer's in the lower one, plus 1; 0: free.
 static TIMERS: [AtomicU64; slots::THREADS] = [const { AtomicU64::new(0) }; slots::THREADS];
+/// Ids of threads where allocations are sampled and `uu` lives in another pid namespace: the thread's id in the upper
+/// half, the one that it has there in the lower half; 0: free.
+static IDS: [AtomicU64; slots::THREADS] = [const { AtomicU64::new(0) }; slots::THREADS];
+/// Time from one search for slots of threads that have ended to the next, in ns.
+const SWEEP: u64 = 100_000_000;
 
 /// Whether this sampler was put into a running process.
 pub fn is_so() -> bool {
@@ -111,7 +121,11 @@ unsafe fn install(
     library: &'static Library,
     entries: &[(u32, Entry)],
 ) -> Result<(), (u32, u32)> {
-    check_dispositions()?;
+    // SAFETY: as the caller says.
+    let are_events = events::are_sampled(unsafe { (*control).flags });
+    if !are_events {
+        check_dispositions()?;
+    }
     // SAFETY: entries of plugins that are linked with this code.
     unsafe { plugins::add_all(library, entries) };
     let no_room = (NO_ROOM, 0);
@@ -150,6 +164,10 @@ unsafe fn install(
     };
     if !process::begin(process) {
         return Err(no_room);
+    }
+    if are_events {
+        process::process().into_iter().for_each(events::begin);
+        return Ok(());
     }
     let entry = uu_injected_entry as *const () as usize;
     let taken = returned::take_over(sampling(), entry, uu_injected_restorer as *const () as usize, handler_mask());
@@ -206,8 +224,12 @@ pub unsafe fn change(control: *mut Control) {
     // SAFETY: as the caller says; `uu` waits for this call. By the fields: handlers use others of them at the same
     // time.
     let (count, requests) = unsafe { ((*control).count as usize, &mut (*control).requests) };
+    let are_events = events::are_sampled(process.setting.flags);
     for request in requests.iter_mut().take(count) {
-        request.error = if request.what == ARM {
+        request.error = if are_events {
+            note_ids(request.inner, if request.what == ARM { request.outer } else { 0 });
+            0
+        } else if request.what == ARM {
             arm(process, request.inner, request.outer)
         } else {
             delete_timers(|thread| thread == request.inner);
@@ -225,14 +247,119 @@ pub fn end() {
 
 /// Gives the sampling signal back, when the last walk is over. Called once.
 pub fn give_back() {
+    let are_events = process::process().is_some_and(|process| events::are_sampled(process.setting.flags));
+    if are_events {
+        take_hooks_away();
+    } else {
+        give_signal_back();
+    }
+    if let Some(control) = control() {
+        control.state.store(OVER, Ordering::SeqCst);
+    }
+}
+
+/// From now on, the gate calls no hook. Threads may still be inside one.
+fn take_hooks_away() {
+    let Some(control) = control() else { return };
+    if control.gate != 0 {
+        // SAFETY: the gate stays mapped for as long as the process lives.
+        let hooks = unsafe { &*((control.gate as usize + gate::HOOKS) as *const Hooks) };
+        hooks.before.store(0, Ordering::SeqCst);
+        hooks.after.store(0, Ordering::SeqCst);
+    }
+}
+
+fn give_signal_back() {
     delete_timers(|_| true);
     // A pending tick would end the process: setting SIG_IGN discards what is pending on all threads
     // (https://man7.org/linux/man-pages/man2/sigaction.2.html).
     returned::take_over(sampling(), libc::SIG_IGN, 0, 0);
     returned::take_over(sampling(), libc::SIG_DFL, 0, 0);
-    if let Some(control) = control() {
-        control.state.store(OVER, Ordering::SeqCst);
+}
+
+/// Address of the gate through which the allocator is called (`uunwind_ring::gate`).
+pub fn gate() -> Option<usize> {
+    control().map(|control| control.gate as usize).filter(|gate| *gate != 0)
+}
+
+/// Notes that the thread with this id has this one where `uu` lives; 0: it has ended.
+fn note_ids(inner: u32, outer: u32) {
+    let is_of = |place: &&AtomicU64| place.load(Ordering::Relaxed) >> 32 == u64::from(inner);
+    let place = IDS.iter().find(is_of).or_else(|| IDS.iter().find(|place| place.load(Ordering::Relaxed) == 0));
+    if let Some(place) = place {
+        place.store(if outer == 0 { 0 } else { u64::from(inner) << 32 | u64::from(outer) }, Ordering::Relaxed);
     }
+}
+
+/// The calling thread's id where `uu` lives. `None`: that is another pid namespace, and `uu` has not seen the thread yet.
+fn outer_id(process: &Process) -> Option<u32> {
+    let (inner, outer) = (syscall::gettid(), process.outer?);
+    match inner {
+        _ if outer.pid == process::pid() => Some(inner),
+        _ if inner == process::pid() => Some(outer.pid),
+        _ => IDS
+            .iter()
+            .map(|place| place.load(Ordering::Relaxed))
+            .find(|ids| ids >> 32 == u64::from(inner))
+            .map(|ids| ids as u32),
+    }
+}
+
+/// Begins to sample the calling thread, which has met an event. `None`: no slot or block is free, or the recording is
+/// over.
+pub fn begin_thread(process: &'static Process) -> Option<&'static Slot> {
+    if process.facts.is_over() || process::block().is_none() || !process::is_own() {
+        return None;
+    }
+    let tid = outer_id(process)?;
+    adopt(process, tid).or_else(|| {
+        sweep(process);
+        adopt(process, tid)
+    })
+}
+
+/// Whether the calling thread's slot is its own.
+pub fn is_current() -> bool {
+    let id = process::process().and_then(outer_id);
+    slots::own().is_some_and(|slot| Some(slot.tid.load(Ordering::Relaxed)) == id)
+}
+
+/// Frees the slots of threads that have ended, which nobody reports: now and then.
+fn sweep(process: &Process) {
+    const ESRCH: i64 = -3;
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let (last, now) = (LAST.load(Ordering::Relaxed), crate::clock::monotonic_ns());
+    let is_here = process.outer.is_some_and(|outer| outer.pid == process::pid());
+    if !is_here
+        || now.saturating_sub(last) < SWEEP
+        || LAST.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_err()
+    {
+        return;
+    }
+    for slot in slots::all() {
+        let tid = slot.tid.load(Ordering::Relaxed);
+        // SAFETY: signal 0 is sent to nobody.
+        let sent = unsafe { syscall::call(nr::TGKILL, [process::pid() as usize, tid as usize, 0, 0, 0, 0]) };
+        if tid != 0 && sent as i64 == ESRCH {
+            release(slot, tid);
+        }
+    }
+}
+
+/// Frees the slot of a thread that has ended, which had this id: one of those who come to do so.
+fn release(slot: &'static Slot, tid: u32) {
+    if slot.tid.compare_exchange(tid, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        slots::release(slot);
+    }
+}
+
+/// Lowest address, flags and size of the calling thread's alternate signal stack
+/// ([sigaltstack(2)](https://man7.org/linux/man-pages/man2/sigaltstack.2.html)), as a ucontext has them.
+pub fn alternate_stack() -> [u64; 3] {
+    let mut stack = [0u64; 3];
+    // SAFETY: the call writes a stack_t, which has three words.
+    unsafe { syscall::call(nr::SIGALTSTACK, [0, stack.as_mut_ptr() as usize, 0, 0, 0, 0]) };
+    stack
 }
 
 /// Creates and starts a thread's CPU timer; 0, or the error.
@@ -280,7 +407,7 @@ fn adopt(process: &'static Process, tid: u32) -> Option<&'static Slot> {
             return Some(slot);
         }
         // That of a thread that has ended, and had its TCB at the same place.
-        slots::release(slot);
+        release(slot, slot.tid.load(Ordering::Relaxed));
     }
     let slot = threads::claim(process, tid, false)?;
     if process.outer.is_some_and(|outer| outer.pid == tid) {

@@ -203,6 +203,7 @@ impl ProcessUse {
             paused: header.paused_periods.load(Ordering::Relaxed),
             // Written at the end of the recording, when all of it is known.
             waits_unseen: 0,
+            frees_unseen: header.frees_unseen.load(Ordering::Relaxed),
             frees_lost: header
                 .frees_lost
                 .load(Ordering::Relaxed)

@@ -83,6 +83,8 @@ counters! {
     paused: "";
     /// Time in which its threads waited and that no sample stands for, in ns, at most; with waits only.
     waits_unseen: "";
+    /// Sampled allocations whose address was given out again before a free of it was seen.
+    frees_unseen: "sampled allocations were freed in a way that uu does not see, and end where their address came again";
 }
 
 impl Counters {

@@ -205,6 +205,16 @@ impl Stopped {
         }
     }
 
+    /// Writes a word of the process's memory, whatever the rights of its page are
+    /// ([PTRACE_POKEDATA](https://man7.org/linux/man-pages/man2/ptrace.2.html)). A private page that is shared with a
+    /// file is copied before. By the thread that has stopped them.
+    pub fn write_word(&self, address: u64, value: u64) -> io::Result<()> {
+        let standing = self.threads.iter().find(|(_, seized)| matches!(seized, Seized::Stopped { .. }));
+        let (tid, _) = standing.ok_or(Errno::SRCH)?;
+        // SAFETY: the value is passed itself.
+        Ok(unsafe { ptrace(libc::PTRACE_POKEDATA, *tid, address as usize, value as usize) }?)
+    }
+
     /// Lets all threads go. Returns how long they stood still.
     pub fn let_go(mut self) -> Duration {
         self.release();

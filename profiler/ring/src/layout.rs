@@ -20,7 +20,7 @@ use uunwind_core::walk::PLUGIN_INDICES;
 /// First word of the session header.
 pub const SESSION_MAGIC: u64 = u64::from_le_bytes(*b"uu-ring1");
 /// Version of the session, the facts and the rule tables; a target that finds another version does not record.
-pub const SESSION_VERSION: u32 = 20;
+pub const SESSION_VERSION: u32 = 21;
 /// Bytes of the first page. The fields that identify the version have the same offsets in all versions: the magic word
 /// at 0, the version at 8, and the word at [`OTHER_VERSION_OFFSET`].
 pub const FIRST_PAGE: usize = 4096;
@@ -171,6 +171,8 @@ pub struct ProcessBlock {
     pub paused_periods: AtomicU64,
     /// Bit 0: it is paused. The bits above it: how many switches of the recorder it had seen then ([`crate::facts`]).
     pub pause: AtomicU64,
+    /// Sampled allocations whose address was given out again before a free of it was seen.
+    pub frees_unseen: AtomicU64,
 }
 
 /// Header of a thread block. The ring fills the rest of the block.

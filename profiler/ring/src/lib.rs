@@ -19,6 +19,7 @@ pub mod code_rules;
 pub mod copy;
 pub mod facts;
 pub mod frees;
+pub mod gate;
 pub mod injected;
 pub mod labels;
 pub mod layout;

@@ -5,7 +5,7 @@ use super::leave::LONGEST;
 use super::process::Process;
 use super::registrations::registered;
 use super::threads::Threads;
-use super::{Declined, Memories};
+use super::{Declined, Injected, Memories};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use uunwind_clock::Instant;
@@ -25,6 +25,8 @@ use uunwind_ring::layout::FORKED;
 pub const PROCESSES: usize = 256;
 /// Children of children are looked for at most this number of times at the beginning.
 const DEPTH: usize = 16;
+/// Time between looks for objects whose entries are to be redirected.
+const SECOND: Duration = Duration::from_secs(1);
 /// Samplers are put into at most this number of processes at a time.
 const COMING: usize = 4;
 
@@ -39,6 +41,8 @@ struct Member {
     is_young: bool,
     /// No sampler can be put in: only its children are looked for.
     is_refused: bool,
+    /// When its objects are looked at again.
+    redirect: Due,
     /// CPU time before its recording began, and by now, or when it had its last sampler; in ns.
     from: u64,
     now: u64,
@@ -49,7 +53,7 @@ impl Member {
         let now = machine::exact_cpu_of(pid).unwrap_or(0);
         let from = if is_whole { 0 } else { now };
         let threads = Threads::keeping(files);
-        Member { pid, inside, threads, is_new: true, is_young: true, is_refused: false, from, now }
+        Member { pid, inside, threads, is_new: true, is_young: true, is_refused: false, redirect: Due::default(), from, now }
     }
 
     fn has_ended(&self) -> bool {
@@ -66,6 +70,21 @@ impl Member {
     }
 }
 
+/// What is done every second.
+#[derive(Default)]
+struct Due(Option<Instant>);
+
+impl Due {
+    fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        let is_due = self.0.is_none_or(|last| now.saturating_duration_since(last) >= SECOND);
+        if is_due {
+            self.0 = Some(now);
+        }
+        is_due
+    }
+}
+
 /// What processes have cost, and used.
 #[derive(Default)]
 pub struct Costs {
@@ -79,6 +98,8 @@ pub struct Costs {
     pub used: u64,
     /// All their threads.
     pub threads: Threads,
+    /// They had timers.
+    pub is_timed: bool,
 }
 
 impl Costs {
@@ -250,6 +271,10 @@ impl Family {
             coming += usize::from(member.inside.is_coming());
             coming = coming.saturating_sub(usize::from(was_coming));
             if let Some(injected) = member.inside.injected() {
+                // What does not succeed now may at the next look.
+                if let (Some(redirected), true) = (injected.redirected(), member.redirect.is_due()) {
+                    let _ = redirected.look();
+                }
                 let looked = member.threads.look(member.pid, injected, member.is_new);
                 if let (Err(trouble), true) = (looked, member.is_new && tids(member.pid).is_ok()) {
                     self.notes.push(format!("threads could not be given timers: {}", Declined::from(trouble).why));
@@ -297,8 +322,10 @@ impl Family {
     pub fn leave(mut self) -> (Costs, Vec<String>) {
         self.drop_ended();
         let (mut costs, mut notes) = (self.ended, self.notes);
+        costs.is_timed = self.common.is_timed();
         let deadline = Instant::now() + LONGEST;
         for mut member in self.members {
+            notes.extend(member.inside.injected().and_then(Injected::redirected).into_iter().flat_map(|r| r.notes()));
             if !member.is_refused {
                 member.now = machine::exact_cpu_of(member.pid).map_or(member.now, |now| now.max(member.now));
             }

@@ -16,7 +16,7 @@ use uunwind_recorder::facts::FactsPublisher;
 use uunwind_recorder::session::Session;
 use uunwind_remote::dump::exe;
 use uunwind_remote_sampler::prepared::Image;
-use uunwind_ring::FLAG_NO_CHILDREN;
+use uunwind_ring::{FLAG_ALLOC, FLAG_NO_CHILDREN};
 
 /// How long a sampler may fail to go into a program, which may just be being loaded.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -47,6 +47,11 @@ impl Common {
         let own = |file: BorrowedFd<'_>| file.try_clone_to_owned();
         self.memories = Some(Arc::new([own(session.memory().file())?, own(facts.file())?]));
         Ok(())
+    }
+
+    /// Whether samples are of time.
+    pub fn is_timed(&self) -> bool {
+        self.flags & FLAG_ALLOC == 0
     }
 
     fn settings(&self, (parent, origin): (u32, u32), image: Image) -> Settings {

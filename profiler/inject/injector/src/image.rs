@@ -3,6 +3,7 @@
 use object::elf;
 use std::path::Path;
 use uunwind_elf::Image;
+use uunwind_ring::gate;
 
 const PAGE: u64 = 4096;
 /// Bytes of an entry of `.rela.dyn` (gABI, "Relocation").
@@ -34,6 +35,10 @@ pub struct Sampler {
     pub change: u64,
     /// See `begin`.
     pub end: u64,
+    /// What the gate calls before and after a function of the allocator, as distances from its beginning.
+    pub hooks: [u64; 2],
+    /// The gate's code (`uunwind_ring::gate`).
+    pub gate: Vec<u8>,
 }
 
 impl Sampler {
@@ -82,7 +87,13 @@ impl Sampler {
         }
         let function =
             |name: &str| image.symbol(name).map(|s| s.address).ok_or_else(|| wrong(&format!("it lacks {name}")));
+        let place = function("uu_injected_gate")? as usize;
+        let [from, to] = [0, 8].map(|at| word(&bytes, place + at) as usize);
+        let gate = bytes.get(from..to).filter(|code| !code.is_empty() && code.len() <= gate::PAGE);
+        let gate = gate.ok_or_else(|| wrong("its gate has an impossible size"))?.to_vec();
         Ok(Sampler {
+            gate,
+            hooks: [function("uu_injected_before")?, function("uu_injected_after")?],
             relative: relocations.iter().map(|(at, ..)| *at as usize).collect(),
             begin: function("uu_injected_begin")?,
             change: function("uu_injected_change")?,
@@ -97,7 +108,7 @@ impl Sampler {
     #[cfg(test)]
     pub fn empty() -> Sampler {
         let (bytes, relative, parts) = (Vec::new(), Vec::new(), Vec::new());
-        Sampler { bytes, relative, parts, len: PAGE, begin: 0, change: 0, end: 0 }
+        Sampler { bytes, relative, parts, len: PAGE, begin: 0, change: 0, end: 0, hooks: [0; 2], gate: Vec::new() }
     }
 
     /// Its bytes when it lies at this process address; what follows them is zero.

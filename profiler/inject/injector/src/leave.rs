@@ -4,9 +4,9 @@
 //! none stands in its code or has a frame there: its handler counts the threads inside, and calls nothing outside of
 //! its own code. Then nobody can get in any more, and it is unmapped.
 
-use super::preflight::Code;
+use super::preflight::{debug_of, Code};
 use super::remote_call::{Borrowed, Trouble};
-use super::{alone, lives, with_thread, Declined, SIGNAL};
+use super::{alone, gate, lives, redirect, with_thread, Declined, SIGNAL};
 use rustix::io::Errno;
 use std::io;
 use std::mem::offset_of;
@@ -25,6 +25,9 @@ use uunwind_ring::injected::{Control, Region, CONTROL_BYTES, MAGIC, NEW, OVER, R
 pub const LONGEST: Duration = Duration::from_secs(10);
 /// Longest wait for a thread to stop.
 const STOP: Duration = Duration::from_millis(200);
+/// Longest wait for all of them to stand, for a process's entries; and how often.
+const UNDO: Duration = Duration::from_secs(1);
+const UNDOINGS: u32 = 3;
 
 /// A sampler that is to go.
 #[derive(Clone, Copy)]
@@ -138,8 +141,9 @@ fn files(pid: u32) -> Vec<u64> {
 impl Left {
     /// Takes it out: tries it until the deadline, and once at least. Error: what is left, and why.
     pub fn remove(self, code: &Code, deadline: Instant) -> Result<(), String> {
+        let mut undoing = UNDOINGS;
         let why = loop {
-            let why = match self.try_once(code) {
+            let why = match self.try_once(code, &mut undoing) {
                 Ok(true) => return Ok(()),
                 Ok(false) => "threads stood in its handler each time".to_owned(),
                 Err(trouble) => Declined::from(trouble).why,
@@ -159,9 +163,16 @@ impl Left {
     }
 
     /// True: it is gone. False: a thread stands in its code.
-    fn try_once(&self, code: &Code) -> Result<bool, Trouble> {
+    /// `undoing`: how often it is tried to have the process's entries lead to where they led before, if they do not. If it
+    /// fails, they stay: the gate does, too, and only passes calls on.
+    fn try_once(&self, code: &Code, undoing: &mut u32) -> Result<bool, Trouble> {
         if self.control_at != 0 && !is_there(self.pid, self.control_at)? {
             return Ok(true);
+        }
+        if *undoing > 0 {
+            *undoing -= 1;
+            redirect::undo(self.pid, debug_of(self.pid), UNDO)?;
+            *undoing = 0;
         }
         let memory = Memory::of(self.pid);
         let half = |offset: usize| left_word(&memory, self.control_at + offset as u64) as u32;
@@ -176,6 +187,9 @@ impl Left {
             }
         }
         let inside = half(offset_of!(Control, inside));
+        if gate::all_in(self.pid).iter().any(|gate| gate::is_inside(&memory, *gate)) {
+            return Ok(false);
+        }
         if self.end != 0 && (inside != 0 || !alone(|| self.is_empty())?) {
             return Ok(false);
         }

@@ -15,6 +15,9 @@
 //! opened         files that the process opens
 //! mapping        what is mapped for the sampler, here and there
 //! send_fds       files of uu's are passed to the process
+//! gate           the pages through which a process's allocator is called while its allocations are sampled
+//! loaded         the objects that its loader has loaded, and the words that it fills with functions' addresses
+//! redirect       these lead to the gate, and back
 //! leave          the sampler is taken out, this uu's or one that an earlier uu has left
 //! threads        the process's threads get their timers
 //! forked         children that were forked while a sampler went in
@@ -24,19 +27,23 @@
 //! ```
 //!
 //! While it is there, a process has: a handler for SIGSTKFLT; a CPU timer for each thread; these mappings, which
-//! children do not inherit. No file stays open.
+//! children do not inherit. Where its allocations are sampled, it has neither handler nor timers, and entries of its
+//! global offset tables lead to a gate, whose pages stay. No file stays open.
 
 mod family;
 mod follow;
 mod forked;
 mod frame;
+mod gate;
 mod image;
 mod leave;
+mod loaded;
 mod mapping;
 mod opened;
 mod preflight;
 mod process;
 pub mod record;
+mod redirect;
 mod registrations;
 mod remote_call;
 mod send_fds;
@@ -48,6 +55,7 @@ use mapping::{control_in, map_all, Shared};
 use opened::{file_there, Opened};
 use preflight::Place;
 use process::Process;
+use redirect::Redirected;
 use remote_call::{Borrowed, Trouble, STACK};
 use rustix::fs::fstat;
 use std::fs::File;
@@ -69,6 +77,8 @@ use uunwind_remote_sampler::prepared::Image;
 use uunwind_ring::injected::{
     self as ring, Region, Request, ALTERNATE_STACK, ARM, BATCH, BEGUN, FAILED_CALL, FORGET, SIGNAL_TAKEN,
 };
+
+use uunwind_ring::{FLAG_ALLOC, FLAG_MAPPINGS};
 
 /// The sampler's signal.
 pub const SIGNAL: i32 = libc::SIGSTKFLT;
@@ -135,6 +145,9 @@ pub struct Injected {
     pub borrowed: u32,
     /// What people should know of how it was put in.
     note: Option<String>,
+    /// The process's calls of its allocator, where these are sampled.
+    redirected: Option<Redirected>,
+    flags: u32,
 }
 
 /// How a process is sampled, and what is said of it.
@@ -262,6 +275,9 @@ impl Injected {
         let sizes = (size(session)?, size(facts)?);
         let map = |thread: &mut Borrowed<'_>| {
             process.must_live()?;
+            if is_of_allocations(settings.flags) {
+                place.has_gate(gate::ensure(thread, process, &sampler, &mut made)?);
+            }
             let opened = send_fds::pass(thread, process, [file.as_fd(), session.as_fd(), facts.as_fd()], &mut made)?;
             map_all(thread, &mut control, (&file, &opened), (pid, &sampler, &place), sizes, settings)
         };
@@ -269,7 +285,8 @@ impl Injected {
         let stood = begun.elapsed();
         let note = made.close_in_children(pid, &place.code);
         let (control_at, base, image) = mapped?;
-        Ok(Injected { pid, place, control, control_at, base, sampler, image, stood, borrowed: 1, note })
+        let (redirected, flags, borrowed) = (None, settings.flags, 1);
+        Ok(Injected { pid, place, control, control_at, base, sampler, image, stood, borrowed, note, redirected, flags })
     }
 
     fn put_in(
@@ -300,6 +317,9 @@ impl Injected {
         let names = [ring::CONTROL, ring::SESSION, ring::FACTS];
         let make = |thread: &mut Borrowed<'_>| {
             process.must_live()?;
+            if is_of_allocations(settings.flags) {
+                place.has_gate(gate::ensure(thread, process, &sampler, made)?);
+            }
             names.iter().map(|name| file_there(thread, process, name, made)).collect::<Result<Vec<_>, _>>()
         };
         let files = with_thread(pid, &place.code, none, make)?;
@@ -324,14 +344,22 @@ impl Injected {
         };
         let (control_at, base, image) = with_thread(pid, &place.code, none, map)?;
         stood += begun.elapsed();
-        Ok((Injected { pid, place, control, control_at, base, sampler, image, stood, borrowed: 2, note }, memories))
+        let (redirected, flags, borrowed) = (None, settings.flags, 2);
+        let injected =
+            Injected { pid, place, control, control_at, base, sampler, image, stood, borrowed, note, redirected, flags };
+        Ok((injected, memories))
     }
 
     /// The sampler, if it could begin.
     fn begun(self) -> Result<Injected, Declined> {
-        let injected = self;
+        let mut injected = self;
         if injected.control.get().state.load(Ordering::SeqCst) == BEGUN {
-            return Ok(injected);
+            return match injected.redirect() {
+                Ok(()) => Ok(injected),
+                Err(trouble) => {
+                    Err(Declined::from(trouble).with(injected.leave(Instant::now() + leave::LONGEST)))
+                }
+            };
         }
         let (refusal, detail) = (injected.control.get().refusal, injected.control.get().detail);
         let declined = match refusal {
@@ -343,6 +371,28 @@ impl Injected {
             _ => Declined::new("the sampler found no memory, or no block"),
         };
         Err(declined.with(injected.leave(Instant::now() + leave::LONGEST)))
+    }
+
+    /// Has the process's calls of its allocator led through the gate, where they are sampled.
+    fn redirect(&mut self) -> Result<(), Trouble> {
+        if is_of_allocations(self.flags) {
+            let hooks = self.sampler.hooks.map(|hook| self.base + hook);
+            let with_mappings = self.flags & FLAG_MAPPINGS != 0;
+            let begun = Instant::now();
+            self.redirected = Some(Redirected::begin(self.pid, &self.place, hooks, with_mappings)?);
+            self.stood += begun.elapsed();
+        }
+        Ok(())
+    }
+
+    /// The process's calls of its allocator, where they are sampled.
+    pub fn redirected(&mut self) -> Option<&mut Redirected> {
+        self.redirected.as_mut()
+    }
+
+    /// Whether the process's threads need timers, or their ids are to be passed to it.
+    pub fn needs_threads(&self) -> bool {
+        !is_of_allocations(self.flags) || preflight::inner_id(self.pid, self.pid) != self.pid
     }
 
     /// Gives these threads timers, and takes those of threads that have ended away. Returns the threads that got none.
@@ -395,6 +445,11 @@ impl Injected {
         };
         left.remove(&self.place.code, deadline).err()
     }
+}
+
+/// Whether allocations are sampled by such flags, and not time.
+fn is_of_allocations(flags: u32) -> bool {
+    flags & FLAG_ALLOC != 0
 }
 
 /// Whether a process with this pid, which began then, still lives.

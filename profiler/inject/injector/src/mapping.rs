@@ -125,6 +125,7 @@ pub fn map_all(
         ((*head).session_bytes, (*head).facts_bytes) = (session_bytes, facts_bytes);
         (*head).loader = place.loader;
         ((*head).program, (*head).rate, (*head).flags) = (place.program, settings.rate, settings.flags);
+        (*head).gate = place.gate();
         (*head).tsd_offset = uunwind_remote::registers::TSD_OFFSET;
         (*head).end.store(base + sampler.end, Ordering::SeqCst);
     }

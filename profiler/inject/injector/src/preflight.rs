@@ -4,6 +4,7 @@
 use super::registrations::registered;
 use super::Declined;
 use object::elf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use uunwind_clock::Instant;
 use uunwind_elf::maps::{self, Mapping};
@@ -111,9 +112,23 @@ pub struct Place {
     pub loader: Region,
     /// The extent of the program's image.
     pub program: Region,
+    /// Address of the loader's `r_debug` (link.h); 0: not found.
+    pub debug: u64,
+    /// Address of the gate, once it has one.
+    gate: AtomicU64,
 }
 
 impl Place {
+    /// Address of the gate through which its allocator is called; 0: it has none.
+    pub fn gate(&self) -> u64 {
+        self.gate.load(Ordering::Relaxed)
+    }
+
+    /// It has this gate.
+    pub fn has_gate(&self, gate: u64) {
+        self.gate.store(gate, Ordering::Relaxed);
+    }
+
     /// Looks at the process; the reason if no sampler can be put into it.
     pub fn of(pid: u32, signal: i32) -> Result<Place, Declined> {
         let no = |why: &str| Err(Declined::new(why));
@@ -163,7 +178,8 @@ impl Place {
         let Some(code) = Code::find(&memory, &mappings) else {
             return no("its C library has not the instructions that a call into it takes");
         };
-        Ok(Place { code, find_object, loader, program: program.1 })
+        let debug = debug(&memory, &program.0, program.1.start).unwrap_or(0);
+        Ok(Place { code, find_object, loader, program: program.1, debug, gate: AtomicU64::new(0) })
     }
 }
 
@@ -175,21 +191,40 @@ fn is_libc(mapping: &Mapping) -> bool {
 /// which a sampler could look. `start`: where the program's first byte lies. The loader says so in its `r_debug`
 /// (`elf/link.h` of glibc), to which the program's `DT_DEBUG` leads.
 fn is_started(memory: &Memory, mappings: &[Mapping], program: &Image, start: u64) -> bool {
+    let Some(debug) = debug(memory, program, start) else { return true };
+    if debug == 0 {
+        return false;
+    }
+    let word = |address: u64| {
+        let mut word = [0; 8];
+        memory.read_now(address, &mut word).then(|| u64::from_le_bytes(word))
+    };
+    // The list of objects, and the state: 0 is RT_CONSISTENT.
+    let (list, state) = (word(debug.wrapping_add(8)), word(debug.wrapping_add(24)));
+    let is_consistent = state.is_some_and(|state| state as u32 == 0);
+    list.is_some_and(|list| list != 0) && is_consistent && mappings.iter().any(is_libc)
+}
+
+/// Address of the loader's `r_debug`, to which the program's `DT_DEBUG` leads; 0: not yet. `None`: it has none.
+fn debug(memory: &Memory, program: &Image, start: u64) -> Option<u64> {
     const ENTRIES: u64 = 512;
-    let bias = uunwind_remote::objects::bias(program, start);
-    let (Some(bias), Some(dynamic)) = (bias, program.segment(elf::PT_DYNAMIC)) else { return true };
+    let bias = uunwind_remote::objects::bias(program, start)?;
+    let dynamic = program.segment(elf::PT_DYNAMIC)?;
     let word = |address: u64| {
         let mut word = [0; 8];
         memory.read_now(address, &mut word).then(|| u64::from_le_bytes(word))
     };
     let entry = |index: u64| bias.wrapping_add(dynamic.address).wrapping_add(16 * index);
     let mut entries = (0..ENTRIES.min(dynamic.memory_size / 16)).map(entry);
-    let Some(entry) = entries.find(|at| word(*at) == Some(elf::DT_DEBUG as u64)) else { return true };
-    let Some(debug) = word(entry.wrapping_add(8)).filter(|debug| *debug != 0) else { return false };
-    // The list of objects, and the state: 0 is RT_CONSISTENT.
-    let (list, state) = (word(debug.wrapping_add(8)), word(debug.wrapping_add(24)));
-    let is_consistent = state.is_some_and(|state| state as u32 == 0);
-    list.is_some_and(|list| list != 0) && is_consistent && mappings.iter().any(is_libc)
+    let entry = entries.find(|at| word(*at) == Some(elf::DT_DEBUG as u64))?;
+    Some(word(entry.wrapping_add(8)).unwrap_or(0))
+}
+
+/// As [`Place::debug`], of a process as it is now.
+pub fn debug_of(pid: u32) -> u64 {
+    let mappings: Vec<Mapping> = maps::of(pid).into_iter().flatten().collect();
+    let program = program(pid, &mappings);
+    program.and_then(|(image, region)| debug(&Memory::of(pid), &image, region.start)).unwrap_or(0)
 }
 
 /// Whether all threads block a signal. All signals are blocked for a moment by posix_spawn(3) and pthread_create(3).

@@ -3,7 +3,7 @@
 use super::family::{Costs, Family};
 use super::follow::Common;
 use super::threads::THREADS;
-use super::{Declined, Memories};
+use super::{is_of_allocations, Declined, Memories};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -97,8 +97,11 @@ pub fn record(
     writer.label_all(attach.labels.clone());
     languages.iter().for_each(|language| writer.language(language));
     event(Event::Begun(&settings.command, &path));
-    let survey = Survey::new(pid, PathBuf::new(), true, attach.rate);
+    // Of allocations, no share of the CPU time is expected.
+    let of_allocations = is_of_allocations(attach.flags);
+    let survey = Survey::new(pid, PathBuf::new(), true, if of_allocations { 1 } else { attach.rate });
     let mut drain = Drain::new(session, facts, objects, writer, survey);
+    drain.interval = if of_allocations { attach.rate } else { 0 };
     let mut snapshots = Snapshots::new(attach.every).into_folder(attach.every_into.clone());
     let start = Instant::now();
     let (drained, switched, older_one) = (&mut drain, &mut switch, &mut older);
@@ -260,7 +263,7 @@ fn how(attach: &Attach, costs: &Costs) -> String {
 
 /// Notes on what is missing, or was done again. `since`: what the program has registered meanwhile.
 fn losses(costs: &Costs, since: Option<&str>) -> Vec<String> {
-    let mut notes = costs.threads.losses(costs.used);
+    let mut notes = if costs.is_timed { costs.threads.losses(costs.used) } else { Vec::new() };
     notes.extend(since.map(|kind| {
         format!("the program has registered {kind} meanwhile, which the sampler does not see: record it with --remote")
     }));

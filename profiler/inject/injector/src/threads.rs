@@ -45,6 +45,9 @@ impl Threads {
 
     /// Arms threads that were there at the last look already; with `all`, new ones, too.
     pub fn look(&mut self, pid: u32, injected: &mut Injected, all: bool) -> Result<(), Trouble> {
+        if !injected.needs_threads() {
+            return Ok(());
+        }
         let Ok(now) = tids(pid) else { return Ok(()) };
         let mut new = Vec::new();
         for tid in &now {

@@ -1,6 +1,7 @@
 //! AArch64. Each entry begins with `bti c` (hint #34), which CPUs without it pass over. Jumps go by x16: a target that
 //! begins with `bti c` takes those, too.
 
+use crate::events::Caller;
 use crate::signals::field;
 use core::ffi::c_int;
 use uunwind_core::memory::Reader;
@@ -251,6 +252,17 @@ pub unsafe fn store_registers(place: *mut u8) {
             options(nostack, preserves_flags),
         );
     }
+}
+
+/// Stores the registers of a frame in a ucontext: those of this function, because no sampler is put into running
+/// processes of this CPU so far, and only that has frames of others.
+///
+/// # Safety
+/// As [`store_registers`].
+#[inline(always)]
+pub unsafe fn store_caller(place: *mut u8, _: &Caller) {
+    // SAFETY: passed on.
+    unsafe { store_registers(place) };
 }
 
 /// Defines the handler of the injected sampler, and the restorer, which lies beside it, so that a thread that is about

@@ -1,5 +1,6 @@
 //! x86-64.
 
+use crate::events::Caller;
 use crate::signals::field;
 use core::ffi::c_int;
 use uunwind_core::regs::UCONTEXT_PC;
@@ -242,6 +243,27 @@ pub unsafe fn store_registers(place: *mut u8) {
             r12 = const R12, r13 = const R13, r14 = const R14, r15 = const R15,
             options(nostack, preserves_flags),
         );
+    }
+}
+
+/// Stores the registers of a frame in a ucontext.
+///
+/// # Safety
+/// As [`store_registers`].
+pub unsafe fn store_caller(place: *mut u8, caller: &Caller) {
+    let [r12, r13, r14, r15] = caller.others;
+    for (offset, value) in [
+        (RIP, caller.pc),
+        (RSP, caller.sp),
+        (RBP, caller.rbp),
+        (RBX, caller.rbx),
+        (R12, r12),
+        (R13, r13),
+        (R14, r14),
+        (R15, r15),
+    ] {
+        // SAFETY: as the caller says.
+        unsafe { place.add(offset).cast::<u64>().write_unaligned(value) };
     }
 }
 

@@ -1,0 +1,115 @@
+//! The hooks of a running process's gate (`uunwind_ring::gate`): what the interposed functions do before and after the
+//! real one, whose call is the gate's.
+//!
+//! An address that is in the table of live allocations and is given out again was freed in a way that is not seen: the
+//! program had kept the address of `free`, or an object's entry was not redirected.
+
+use crate::counted::{changed, counted, forgotten, is_mapped};
+use crate::ranges::{mapped, pages, remapped, replaced, Leaving, Remap};
+use crate::redirect;
+use core::ffi::{c_int, c_void};
+use uunwind_preload::events::{self, Caller};
+use uunwind_ring::gate::{self, Frame, VARIANTS};
+
+/// Maps the table of live allocations, before the first hook is called. False: there is no memory.
+pub fn prepare() -> bool {
+    events::interval().is_none_or(is_mapped)
+}
+
+/// The function that a stub is for.
+fn function(frame: &Frame) -> usize {
+    frame.index as usize / VARIANTS
+}
+
+/// The frame that has called the function: the return address less 1 lies in the call.
+fn caller(frame: &Frame) -> Caller {
+    let [rbx, r12, r13, r14, r15] = frame.saved;
+    Caller {
+        pc: frame.return_address.wrapping_sub(1),
+        sp: core::ptr::from_ref(frame) as u64 + size_of::<Frame>() as u64,
+        rbp: frame.rbp,
+        rbx,
+        others: [r12, r13, r14, r15],
+    }
+}
+
+/// What mremap(2) with these arguments does.
+fn remap([old, bytes, new_bytes, flags, new, _]: [u64; 6]) -> Remap {
+    Remap::of(old, bytes, new_bytes, flags as c_int, new)
+}
+
+/// Called before the function.
+///
+/// # Safety
+/// `frame` must be a stub's, with the arguments of a call that is about to be made.
+pub unsafe extern "C" fn before(frame: *mut Frame) {
+    // SAFETY: as the caller says.
+    let frame = unsafe { &mut *frame };
+    let [first, second, _, fourth, ..] = frame.arguments;
+    match function(frame) {
+        gate::FREE => {
+            if let Some(id) = forgotten(first as *mut c_void) {
+                events::freed(id);
+            }
+        }
+        gate::REALLOC => frame.kept[0] = forgotten(first as *mut c_void).unwrap_or(0),
+        gate::MMAP | gate::MMAP64 if events::is_mapping() => {
+            frame.kept = [1, replaced(first, second, fourth as c_int).number()];
+        }
+        gate::MUNMAP if events::is_mapping() => frame.kept = [1, Leaving::of(pages(first, second)).number()],
+        gate::MREMAP if events::is_mapping() => {
+            let remap = remap(frame.arguments);
+            let replacing = Leaving::of(remap.replaces);
+            frame.kept = [replacing.number(), Leaving::of(remap.leaves).number()];
+        }
+        function if function >= gate::DLOPEN => redirect::new_objects(),
+        _ => {}
+    }
+}
+
+/// Called after the function, with its result.
+///
+/// # Safety
+/// `frame` must be a stub's, as [`before`] has left it if it was called.
+pub unsafe extern "C" fn after(frame: *mut Frame) {
+    // SAFETY: as the caller says.
+    let frame = unsafe { &*frame };
+    let [first, second, third, fourth, ..] = frame.arguments;
+    let (caller, result) = (caller(frame), frame.result as *mut c_void);
+    match function(frame) {
+        gate::MALLOC | gate::VALLOC | gate::PVALLOC => allocated(result, first, &caller),
+        gate::CALLOC => allocated(result, first.wrapping_mul(second), &caller),
+        gate::ALIGNED_ALLOC | gate::MEMALIGN => allocated(result, second, &caller),
+        gate::POSIX_MEMALIGN if frame.result as c_int == 0 => {
+            // SAFETY: the function has just written there.
+            allocated(unsafe { *(first as *const *mut c_void) }, third, &caller);
+        }
+        gate::REALLOC => {
+            let old = (frame.kept[0] != 0).then_some(frame.kept[0]);
+            unseen(result);
+            changed(old, first as *mut c_void, result, second as usize, Some(&caller));
+        }
+        gate::MMAP | gate::MMAP64 if frame.kept[0] != 0 => {
+            let how = (third as c_int, fourth as c_int);
+            mapped(result, second as usize, how, Leaving::numbered(frame.kept[1]), Some(&caller));
+        }
+        gate::MUNMAP if frame.kept[0] != 0 && frame.result as c_int != 0 => Leaving::numbered(frame.kept[1]).stays(),
+        gate::MREMAP if events::is_mapping() => {
+            let [replacing, leaving] = frame.kept.map(Leaving::numbered);
+            remapped(&remap(frame.arguments), result, third as usize, (leaving, replacing), Some(&caller));
+        }
+        _ => {}
+    }
+}
+
+fn allocated(block: *mut c_void, size: u64, caller: &Caller) {
+    unseen(block);
+    counted(block, size as usize, Some(caller));
+}
+
+/// Ends the allocation that had this address before, whose free was not seen.
+fn unseen(block: *mut c_void) {
+    if let Some(id) = forgotten(block) {
+        events::replaced(id);
+    }
+}

@@ -1,0 +1,334 @@
+//! The entries of a process's global offset tables are made to lead to its gate, and back.
+//!
+//! All threads stand still meanwhile, so none reads an entry that is half written, and no object comes or goes. The
+//! entries are written by ptrace, which needs no right to write there: read-only pages stay read-only. Most of them are
+//! read beforehand, so that the threads stand as long as it takes to write some hundred words.
+
+use super::gate::all_in;
+use super::loaded::{mapping_at, objects, table, Object, Slot, Table};
+use super::preflight::Place;
+use super::remote_call::Trouble;
+use super::{alone, PATIENCE};
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::mem::offset_of;
+use std::time::Duration;
+use uunwind_clock::Instant;
+use uunwind_elf::maps::{self, Mapping};
+use uunwind_remote::memory::Memory;
+use uunwind_remote::threads::Stopped;
+use uunwind_ring::gate::{self, Called, Hooks, CALLED, FUNCTIONS, HOOKS, STUB, VARIANTS};
+
+/// Time between attempts to find all threads standing, and the loader at rest.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// A process whose calls are led through a gate.
+pub struct Redirected {
+    pid: u32,
+    /// Address of the loader's `r_debug`.
+    debug: u64,
+    gate: u64,
+    /// Whether mmap(2) and its relatives are redirected, too.
+    with_mappings: bool,
+    tables: HashMap<Object, Table>,
+    /// Entries that stay as they are.
+    left: HashSet<u64>,
+    /// The program defines malloc itself.
+    pub has_own_allocator: bool,
+}
+
+/// The values of the gate's functions, as they were read.
+struct Values {
+    values: [[u64; VARIANTS]; FUNCTIONS.len()],
+    canonical: [u64; FUNCTIONS.len()],
+}
+
+/// Address of what a function's stub calls.
+fn value_at(gate: u64, function: usize, variant: usize) -> u64 {
+    gate + (CALLED + offset_of!(Called, values) + 8 * (function * VARIANTS + variant)) as u64
+}
+
+fn canonical_at(gate: u64, function: usize) -> u64 {
+    gate + (CALLED + offset_of!(Called, canonical) + 8 * function) as u64
+}
+
+fn stub_at(gate: u64, function: usize, variant: usize) -> u64 {
+    gate + ((function * VARIANTS + variant) * STUB) as u64
+}
+
+/// Function and variant of the stub at this address.
+fn stub_of(gate: u64, address: u64) -> Option<(usize, usize)> {
+    let index = usize::try_from(address.checked_sub(gate)?).ok()? / STUB;
+    (index < FUNCTIONS.len() * VARIANTS).then_some((index / VARIANTS, index % VARIANTS))
+}
+
+fn word(memory: &Memory, at: u64) -> u64 {
+    let mut bytes = [0; 8];
+    if memory.read_now(at, &mut bytes) {
+        u64::from_le_bytes(bytes)
+    } else {
+        0
+    }
+}
+
+impl Values {
+    fn read(memory: &Memory, gate: u64) -> Values {
+        let value = |function, variant| word(memory, value_at(gate, function, variant));
+        Values {
+            values: std::array::from_fn(|function| std::array::from_fn(|variant| value(function, variant))),
+            canonical: std::array::from_fn(|function| word(memory, canonical_at(gate, function))),
+        }
+    }
+}
+
+/// Runs this while all threads of a process stand still and its loader is at rest; again if that, or `run`, says that it
+/// cannot be so now.
+fn standing<T: Send>(
+    pid: u32,
+    patience: Duration,
+    run: impl Fn(&Stopped) -> Result<T, Trouble> + Sync,
+) -> Result<T, Trouble> {
+    let begun = Instant::now();
+    loop {
+        let done = alone(|| {
+            let stopped = Stopped::all_of(pid)?;
+            if stopped.threads().next().is_none() || stopped.threads().any(|(_, before)| before.is_none()) {
+                return Err(Trouble::Unfit);
+            }
+            run(&stopped)
+        });
+        match done {
+            Err(Trouble::Unfit) if begun.elapsed() < patience => uunwind_clock::sleep(PAUSE),
+            other => return other,
+        }
+    }
+}
+
+fn all_mappings(pid: u32) -> Result<Vec<Mapping>, Trouble> {
+    Ok(maps::of(pid)?.collect())
+}
+
+impl Redirected {
+    /// Redirects the entries of all objects, and has the gate call these hooks.
+    pub fn begin(pid: u32, place: &Place, hooks: [u64; 2], with_mappings: bool) -> Result<Redirected, Trouble> {
+        let gate = place.gate();
+        let mut this = Redirected {
+            pid,
+            debug: place.debug,
+            gate,
+            with_mappings,
+            tables: HashMap::new(),
+            left: HashSet::new(),
+            has_own_allocator: false,
+        };
+        this.read()?;
+        let left = standing(pid, PATIENCE, |stopped| {
+            let left = this.redirect(stopped)?;
+            for (at, hook) in [offset_of!(Hooks, before), offset_of!(Hooks, after)].into_iter().zip(hooks) {
+                stopped.write_word(gate + (HOOKS + at) as u64, hook)?;
+            }
+            Ok(left)
+        });
+        this.left = left.map_err(|trouble| match trouble {
+            Trouble::Unfit => Trouble::Failed(io::Error::other(
+                "a thread could not be stopped, or the dynamic loader was at work, whenever that was looked at",
+            )),
+            other => other,
+        })?;
+        Ok(this)
+    }
+
+    /// Reads the tables of objects that are new.
+    fn read(&mut self) -> Result<(), Trouble> {
+        let (memory, mappings) = (Memory::of(self.pid), all_mappings(self.pid)?);
+        let found = objects(&memory, self.debug).unwrap_or_default();
+        self.tables.retain(|object, _| found.contains(object));
+        for (index, object) in found.iter().enumerate() {
+            if !self.tables.contains_key(object) {
+                // The vDSO, and what else has none.
+                let table = table(&memory, object, &mappings).unwrap_or_default();
+                self.has_own_allocator |= index == 0 && table.allocates();
+                self.tables.insert(*object, table);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for entries that lead elsewhere: of objects that were loaded since, or that the loader has bound since.
+    pub fn look(&mut self) -> Result<(), Trouble> {
+        self.read()?;
+        let memory = Memory::of(self.pid);
+        let values = Values::read(&memory, self.gate);
+        let is_new = |slot: &Slot| {
+            let value = word(&memory, slot.place);
+            let is_done = stub_of(self.gate, value).is_some() || value == 0 || self.left.contains(&slot.place);
+            !is_done && values.canonical.get(slot.function) != Some(&value)
+        };
+        if self.tables.values().any(|table| self.wanted(table).any(is_new)) {
+            self.left = standing(self.pid, PATIENCE, |stopped| self.redirect(stopped))?;
+        }
+        Ok(())
+    }
+
+    /// The entries of an object that are redirected. An allocator's own mappings are counted as what it returns.
+    fn wanted<'t>(&self, table: &'t Table) -> impl Iterator<Item = &'t Slot> {
+        let with_mappings = self.with_mappings && !table.allocates();
+        table.slots.iter().filter(move |slot| with_mappings || !gate::is_mapping(slot.function))
+    }
+
+    /// Redirects all entries that are not. Returns those that stay.
+    fn redirect(&self, stopped: &Stopped) -> Result<HashSet<u64>, Trouble> {
+        let (memory, mappings) = (Memory::of(self.pid), all_mappings(self.pid)?);
+        let found = objects(&memory, self.debug).ok_or(Trouble::Unfit)?;
+        let mut new = HashMap::new();
+        for object in found.iter().filter(|object| !self.tables.contains_key(object)) {
+            new.insert(*object, table(&memory, object, &mappings).unwrap_or_default());
+        }
+        let of = |object: &Object| self.tables.get(object).or_else(|| new.get(object));
+        let mut values = Values::read(&memory, self.gate);
+        self.write_defaults(stopped, &found, of, &mut values)?;
+        let mut left = HashSet::new();
+        for object in &found {
+            let Some(table) = of(object) else { continue };
+            let page = mapping_at(&mappings, table.relro).filter(|_| table.relro != 0);
+            if page.is_some_and(Mapping::is_writable) {
+                // The loader has not relocated it yet.
+                continue;
+            }
+            for slot in self.wanted(table) {
+                let value = word(&memory, slot.place);
+                if stub_of(self.gate, value).is_some() || values.canonical[slot.function] == value {
+                    continue;
+                }
+                match self.called_by(object, slot, value, &mappings, &values) {
+                    Some(old) => {
+                        let all = &mut values.values[slot.function];
+                        let is_free = |known: &u64| *known == old || *known == 0;
+                        match all.iter().position(is_free) {
+                            Some(variant) => {
+                                all[variant] = old;
+                                stopped.write_word(value_at(self.gate, slot.function, variant), old)?;
+                                stopped.write_word(slot.place, stub_at(self.gate, slot.function, variant))?;
+                            }
+                            None => {
+                                left.insert(slot.place);
+                            }
+                        }
+                    }
+                    None => {
+                        left.insert(slot.place);
+                    }
+                }
+            }
+        }
+        Ok(left)
+    }
+
+    /// What the stub of an entry is to call. The entry's value: so an allocator that stands before libc's goes on being
+    /// called, and what an object of another namespace allocates and frees stays with its own. If the loader has not
+    /// bound the entry yet, what the program's scope has for the name, which it would bind it to. `None`: neither is
+    /// known.
+    fn called_by(
+        &self,
+        object: &Object,
+        slot: &Slot,
+        value: u64,
+        mappings: &[Mapping],
+        values: &Values,
+    ) -> Option<u64> {
+        let there = mapping_at(mappings, value).filter(|mapping| mapping.is_executable())?;
+        let own = mapping_at(mappings, object.dynamic)?;
+        if there.is_of_file(own) && value != slot.own {
+            let scope = values.values[slot.function][0];
+            return (object.is_of_program && scope != 0).then_some(scope);
+        }
+        Some(value)
+    }
+
+    /// Writes what the program's scope has for each function, and what the sampler calls itself.
+    fn write_defaults<'t>(
+        &self,
+        stopped: &Stopped,
+        found: &[Object],
+        of: impl Fn(&Object) -> Option<&'t Table>,
+        values: &mut Values,
+    ) -> Result<(), Trouble> {
+        let tables = || found.iter().filter(|object| object.is_of_program).filter_map(&of);
+        for function in 0..FUNCTIONS.len() {
+            let defined = tables().map(|table| table.defined[function]).find(|address| *address != 0);
+            if let (Some(defined), 0) = (defined, values.values[function][0]) {
+                values.values[function][0] = defined;
+                stopped.write_word(value_at(self.gate, function, 0), defined)?;
+            }
+        }
+        for slot in tables().take(1).flat_map(|program| &program.slots).filter(|slot| slot.canonical != 0) {
+            values.canonical[slot.function] = slot.canonical;
+            stopped.write_word(canonical_at(self.gate, slot.function), slot.canonical)?;
+        }
+        if let Some(iterate) = tables().map(|table| table.iterate).find(|address| *address != 0) {
+            stopped.write_word(self.gate + (CALLED + offset_of!(Called, iterate)) as u64, iterate)?;
+        }
+        Ok(())
+    }
+
+    /// What people should know.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let inside = word(&Memory::of(self.pid), self.gate + (CALLED + offset_of!(Called, left)) as u64);
+        let left = self.left.len() as u64 + inside;
+        if left > 0 {
+            notes.push(format!(
+                "{left} entries of loaded objects were left as they are, because what they lead to is not known: calls \
+                 of the allocator by these are not seen"
+            ));
+        }
+        if self.has_own_allocator {
+            notes.push(
+                "the program has an allocator of its own, which it calls directly: only what libraries allocate is seen"
+                    .to_owned(),
+            );
+        }
+        notes
+    }
+}
+
+/// Has all entries of a process lead to where they led before, and its gates, if it has any, call no hook.
+pub fn undo(pid: u32, debug: u64, patience: Duration) -> Result<(), Trouble> {
+    let gates = all_in(pid);
+    if gates.is_empty() {
+        return Ok(());
+    }
+    // Before they stand: it takes the longest.
+    let read = || -> Result<HashMap<Object, Table>, Trouble> {
+        let (memory, mappings) = (Memory::of(pid), all_mappings(pid)?);
+        let found = objects(&memory, debug).unwrap_or_default();
+        Ok(found.into_iter().filter_map(|object| Some((object, table(&memory, &object, &mappings)?))).collect())
+    };
+    let tables = read()?;
+    standing(pid, patience, |stopped| {
+        let (memory, mappings) = (Memory::of(pid), all_mappings(pid)?);
+        for gate in &gates {
+            for at in [offset_of!(Hooks, before), offset_of!(Hooks, after)] {
+                stopped.write_word(gate + (HOOKS + at) as u64, 0)?;
+            }
+        }
+        let found = objects(&memory, debug).ok_or(Trouble::Unfit)?;
+        for object in &found {
+            let new = if tables.contains_key(object) { None } else { table(&memory, object, &mappings) };
+            let slots = tables.get(object).or(new.as_ref()).into_iter().flat_map(|table| &table.slots);
+            for slot in slots {
+                let value = word(&memory, slot.place);
+                let Some((gate, (function, variant))) =
+                    gates.iter().find_map(|gate| Some((*gate, stub_of(*gate, value)?)))
+                else {
+                    continue;
+                };
+                let old = word(&memory, value_at(gate, function, variant));
+                if old != 0 {
+                    stopped.write_word(slot.place, old)?;
+                }
+            }
+        }
+        Ok(())
+    })
+}
