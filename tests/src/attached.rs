@@ -104,6 +104,21 @@ impl Attached {
         unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
     }
 
+    /// Kills it.
+    pub fn kill(mut self) {
+        self.child.kill().expect("a signal");
+        self.child.wait().expect("its end");
+    }
+
+    /// Waits for its end, which must be one with exit code 0, whatever was recorded; returns what it says.
+    #[track_caller]
+    pub fn end_alone(self) -> String {
+        let out = self.child.wait_with_output().expect("its end");
+        let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(0), "{stderr}");
+        stderr
+    }
+
     /// Waits for its end, which must be one with exit code 0.
     #[track_caller]
     pub fn end(self) -> (Recording, Vec<Sample>, String) {

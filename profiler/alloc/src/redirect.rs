@@ -64,11 +64,15 @@ fn all_of(object: &PhdrInfo, called: &Called, gate: u64) -> bool {
     if relro.is_some_and(|(start, _)| is_writable(start)) {
         return false;
     }
+    // What an allocator that is not the C library's calls itself is counted as what it returns.
+    let allocates = dynamic.symbol(c"malloc").is_some();
+    if allocates && dynamic.symbol(c"dl_iterate_phdr").is_none() {
+        return true;
+    }
     let mut is_done = true;
     for slot in dynamic.slots() {
         let Some(function) = gate::index_of(slot.name.to_bytes()) else { continue };
-        let is_own = || dynamic.symbol(c"malloc").is_some();
-        if gate::is_mapping(function) && (!events::has_mappings() || is_own()) {
+        if gate::is_mapping(function) && (!events::has_mappings() || allocates) {
             continue;
         }
         is_done &= one(object, &slot, relro, (called, gate, function));

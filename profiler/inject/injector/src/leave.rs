@@ -5,6 +5,7 @@
 //! its own code. Then nobody can get in any more, and it is unmapped.
 
 use super::preflight::{debug_of, Code};
+use super::redirect::Unbound;
 use super::remote_call::{Borrowed, Trouble};
 use super::{alone, gate, lives, redirect, with_thread, Declined, SIGNAL};
 use rustix::io::Errno;
@@ -75,7 +76,7 @@ pub fn remove_left(pid: u32) -> Result<(), Declined> {
         }
         left.control_at = control.start;
     }
-    left.remove(&code, Instant::now() + LONGEST).map_err(Declined::new)
+    left.remove(&code, &Unbound::new(), Instant::now() + LONGEST).map_err(Declined::new)
 }
 
 fn left_word(memory: &Memory, at: u64) -> u64 {
@@ -140,10 +141,11 @@ fn files(pid: u32) -> Vec<u64> {
 
 impl Left {
     /// Takes it out: tries it until the deadline, and once at least. Error: what is left, and why.
-    pub fn remove(self, code: &Code, deadline: Instant) -> Result<(), String> {
+    /// `unbound`: of entries that were redirected.
+    pub fn remove(self, code: &Code, unbound: &Unbound, deadline: Instant) -> Result<(), String> {
         let mut undoing = UNDOINGS;
         let why = loop {
-            let why = match self.try_once(code, &mut undoing) {
+            let why = match self.try_once(code, unbound, &mut undoing) {
                 Ok(true) => return Ok(()),
                 Ok(false) => "threads stood in its handler each time".to_owned(),
                 Err(trouble) => Declined::from(trouble).why,
@@ -165,13 +167,13 @@ impl Left {
     /// True: it is gone. False: a thread stands in its code.
     /// `undoing`: how often it is tried to have the process's entries lead to where they led before, if they do not. If it
     /// fails, they stay: the gate does, too, and only passes calls on.
-    fn try_once(&self, code: &Code, undoing: &mut u32) -> Result<bool, Trouble> {
+    fn try_once(&self, code: &Code, unbound: &Unbound, undoing: &mut u32) -> Result<bool, Trouble> {
         if self.control_at != 0 && !is_there(self.pid, self.control_at)? {
             return Ok(true);
         }
         if *undoing > 0 {
             *undoing -= 1;
-            redirect::undo(self.pid, debug_of(self.pid), UNDO)?;
+            redirect::undo(self.pid, debug_of(self.pid), unbound, UNDO)?;
             *undoing = 0;
         }
         let memory = Memory::of(self.pid);

@@ -443,7 +443,8 @@ impl Injected {
             end: self.control.get().end.load(Ordering::Relaxed),
             text: self.control.get().text,
         };
-        left.remove(&self.place.code, deadline).err()
+        let unbound = self.redirected.map(Redirected::into_unbound).unwrap_or_default();
+        left.remove(&self.place.code, &unbound, deadline).err()
     }
 }
 

@@ -22,6 +22,9 @@ use uunwind_ring::gate::{self, Called, Hooks, CALLED, FUNCTIONS, HOOKS, STUB, VA
 /// Time between attempts to find all threads standing, and the loader at rest.
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// Values of entries that the loader had not bound when they were redirected, by their addresses.
+pub type Unbound = HashMap<u64, u64>;
+
 /// A process whose calls are led through a gate.
 pub struct Redirected {
     pid: u32,
@@ -33,6 +36,8 @@ pub struct Redirected {
     tables: HashMap<Object, Table>,
     /// Entries that stay as they are.
     left: HashSet<u64>,
+    /// What the loader had not bound, by the entry.
+    unbound: Unbound,
     /// The program defines malloc itself.
     pub has_own_allocator: bool,
 }
@@ -119,23 +124,35 @@ impl Redirected {
             with_mappings,
             tables: HashMap::new(),
             left: HashSet::new(),
+            unbound: Unbound::new(),
             has_own_allocator: false,
         };
         this.read()?;
-        let left = standing(pid, PATIENCE, |stopped| {
-            let left = this.redirect(stopped)?;
+        let done = standing(pid, PATIENCE, |stopped| {
+            let done = this.redirect(stopped)?;
             for (at, hook) in [offset_of!(Hooks, before), offset_of!(Hooks, after)].into_iter().zip(hooks) {
                 stopped.write_word(gate + (HOOKS + at) as u64, hook)?;
             }
-            Ok(left)
+            Ok(done)
         });
-        this.left = left.map_err(|trouble| match trouble {
+        let done = done.map_err(|trouble| match trouble {
             Trouble::Unfit => Trouble::Failed(io::Error::other(
                 "a thread could not be stopped, or the dynamic loader was at work, whenever that was looked at",
             )),
             other => other,
         })?;
+        this.keep(done);
         Ok(this)
+    }
+
+    fn keep(&mut self, (left, unbound): (HashSet<u64>, Unbound)) {
+        self.left = left;
+        self.unbound.extend(unbound);
+    }
+
+    /// What the loader had not bound.
+    pub fn into_unbound(self) -> Unbound {
+        self.unbound
     }
 
     /// Reads the tables of objects that are new.
@@ -165,19 +182,23 @@ impl Redirected {
             !is_done && values.canonical.get(slot.function) != Some(&value)
         };
         if self.tables.values().any(|table| self.wanted(table).any(is_new)) {
-            self.left = standing(self.pid, PATIENCE, |stopped| self.redirect(stopped))?;
+            let done = standing(self.pid, PATIENCE, |stopped| self.redirect(stopped))?;
+            self.keep(done);
         }
         Ok(())
     }
 
-    /// The entries of an object that are redirected. An allocator's own mappings are counted as what it returns.
+    /// The entries of an object that are redirected. What an allocator that is not the C library's calls itself, and what
+    /// any allocator maps, is counted as what it returns.
     fn wanted<'t>(&self, table: &'t Table) -> impl Iterator<Item = &'t Slot> {
         let with_mappings = self.with_mappings && !table.allocates();
-        table.slots.iter().filter(move |slot| with_mappings || !gate::is_mapping(slot.function))
+        let is_allocator = table.allocates() && table.iterate == 0;
+        let is_wanted = move |slot: &&Slot| !is_allocator && (with_mappings || !gate::is_mapping(slot.function));
+        table.slots.iter().filter(is_wanted)
     }
 
-    /// Redirects all entries that are not. Returns those that stay.
-    fn redirect(&self, stopped: &Stopped) -> Result<HashSet<u64>, Trouble> {
+    /// Redirects all entries that are not. Returns those that stay, and what was not bound.
+    fn redirect(&self, stopped: &Stopped) -> Result<(HashSet<u64>, Unbound), Trouble> {
         let (memory, mappings) = (Memory::of(self.pid), all_mappings(self.pid)?);
         let found = objects(&memory, self.debug).ok_or(Trouble::Unfit)?;
         let mut new = HashMap::new();
@@ -187,7 +208,7 @@ impl Redirected {
         let of = |object: &Object| self.tables.get(object).or_else(|| new.get(object));
         let mut values = Values::read(&memory, self.gate);
         self.write_defaults(stopped, &found, of, &mut values)?;
-        let mut left = HashSet::new();
+        let (mut left, mut unbound) = (HashSet::new(), Unbound::new());
         for object in &found {
             let Some(table) = of(object) else { continue };
             let page = mapping_at(&mappings, table.relro).filter(|_| table.relro != 0);
@@ -200,28 +221,22 @@ impl Redirected {
                 if stub_of(self.gate, value).is_some() || values.canonical[slot.function] == value {
                     continue;
                 }
-                match self.called_by(object, slot, value, &mappings, &values) {
-                    Some(old) => {
-                        let all = &mut values.values[slot.function];
-                        let is_free = |known: &u64| *known == old || *known == 0;
-                        match all.iter().position(is_free) {
-                            Some(variant) => {
-                                all[variant] = old;
-                                stopped.write_word(value_at(self.gate, slot.function, variant), old)?;
-                                stopped.write_word(slot.place, stub_at(self.gate, slot.function, variant))?;
-                            }
-                            None => {
-                                left.insert(slot.place);
-                            }
-                        }
-                    }
-                    None => {
-                        left.insert(slot.place);
-                    }
+                let old = self.called_by(object, slot, value, &mappings, &values);
+                let all = &mut values.values[slot.function];
+                let variant = old.and_then(|old| all.iter().position(|known| *known == old || *known == 0));
+                let (Some(old), Some(variant)) = (old, variant) else {
+                    left.insert(slot.place);
+                    continue;
+                };
+                all[variant] = old;
+                stopped.write_word(value_at(self.gate, slot.function, variant), old)?;
+                stopped.write_word(slot.place, stub_at(self.gate, slot.function, variant))?;
+                if old != value {
+                    unbound.insert(slot.place, value);
                 }
             }
         }
-        Ok(left)
+        Ok((left, unbound))
     }
 
     /// What the stub of an entry is to call. The entry's value: so an allocator that stands before libc's goes on being
@@ -292,8 +307,9 @@ impl Redirected {
     }
 }
 
-/// Has all entries of a process lead to where they led before, and its gates, if it has any, call no hook.
-pub fn undo(pid: u32, debug: u64, patience: Duration) -> Result<(), Trouble> {
+/// Has all entries of a process lead to where they led before, and its gates, if it has any, call no hook. An entry that
+/// was not bound, and whose value is not known any more, is bound by that.
+pub fn undo(pid: u32, debug: u64, unbound: &Unbound, patience: Duration) -> Result<(), Trouble> {
     let gates = all_in(pid);
     if gates.is_empty() {
         return Ok(());
@@ -323,7 +339,8 @@ pub fn undo(pid: u32, debug: u64, patience: Duration) -> Result<(), Trouble> {
                 else {
                     continue;
                 };
-                let old = word(&memory, value_at(gate, function, variant));
+                let called = word(&memory, value_at(gate, function, variant));
+                let old = unbound.get(&slot.place).copied().unwrap_or(called);
                 if old != 0 {
                     stopped.write_word(slot.place, old)?;
                 }

@@ -1,0 +1,298 @@
+//! `uu record --mode alloc -p`: what is recorded of a running process is what it counts itself, whoever its allocator is;
+//! before and after, its tables of functions' addresses are the same, and it lives on, whatever becomes of uu.
+
+use serde_json::Value;
+use std::collections::HashMap;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use uunwind_recording::FROM_INSIDE;
+use uunwind_tests::attached::Attached;
+use uunwind_tests::looks::Looks;
+use uunwind_tests::process::run;
+use uunwind_tests::running::{wait_for, Running};
+use uunwind_tests::{compile, paths, uu};
+
+const ALL: [&str; 3] = ["--mode", "alloc", "--all"];
+/// Functions in which the program allocates what it counts.
+const COUNTED: [&str; 2] = ["--focus", "^phase_"];
+
+/// The program, linked so, and the library that it loads.
+fn program(scratch: &Path, options: &[&str]) -> Command {
+    let options = [&["-std=c++17", "-pthread", "-lstdc++", "-ldl"], options].concat();
+    let program = compile::gcc(scratch, "heap_phases", &["native/heap_phases.cpp"], &options);
+    let library = compile::shared(scratch, "heap_library.so", &["native/heap_library.c"]);
+    let mut command = Command::new(program);
+    command.arg(library);
+    command
+}
+
+/// The numbers in the program's next line, which begins so.
+#[track_caller]
+fn said(running: &mut Running, name: &str) -> [u64; 2] {
+    let line = running.line();
+    let numbers: Vec<u64> = line.split(' ').skip(1).filter_map(|number| number.parse().ok()).collect();
+    assert!(line.starts_with(name), "{line}");
+    numbers.try_into().expect("two numbers")
+}
+
+/// Its totals, and what it holds, after a phase.
+#[track_caller]
+fn phase(running: &mut Running) -> [[u64; 2]; 2] {
+    running.say("phase");
+    [said(running, "total"), said(running, "live")]
+}
+
+/// Number and bytes of what was recorded of the counted functions: all of it, and what was not freed.
+#[track_caller]
+fn recorded(scratch: &Path) -> [[u64; 2]; 2] {
+    let arguments = ["report", "-f", "json", "-o", "-"].iter().chain(&COUNTED);
+    let mut command = uu::command(scratch, &arguments.copied().collect::<Vec<_>>());
+    let said = run(command.arg(scratch.join("recording.uu")), scratch, uu::LIMIT).expect_code(0).stdout;
+    let json: Value = serde_json::from_str(&said).expect("JSON");
+    let all = json["allocations"].as_array().expect("allocations");
+    let sum = |sum: [u64; 2], one: &Value| [sum[0] + 1, sum[1] + one["size"].as_u64().expect("a size")];
+    let live = all.iter().filter(|one| one["freed"].is_null());
+    [all.iter().fold([0; 2], sum), live.fold([0; 2], sum)]
+}
+
+/// The words of the process's objects: those that loaders and programs write, and those that are read-only since.
+fn words(pid: u32) -> HashMap<u64, u64> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("its mappings");
+    let memory = std::fs::File::open(format!("/proc/{pid}/mem")).expect("its memory");
+    let mut words = HashMap::new();
+    for line in maps.lines().filter(|line| line.contains(" /") && !line.contains("memfd") && !line.contains("x")) {
+        let (start, rest) = line.split_once('-').expect("a range");
+        let end = rest.split_once(' ').expect("its end").0;
+        let [start, end] = [start, end].map(|text| u64::from_str_radix(text, 16).expect("an address"));
+        let mut bytes = vec![0; (end - start) as usize];
+        if memory.read_exact_at(&mut bytes, start).is_ok() {
+            let word = |(index, bytes): (usize, &[u8])| {
+                (start + 8 * index as u64, u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+            };
+            words.extend(bytes.chunks_exact(8).enumerate().map(word));
+        }
+    }
+    words
+}
+
+/// The first code address of the gate, if the process has one.
+fn gate(pid: u32) -> Option<u64> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("its mappings");
+    let line = maps.lines().find(|line| line.contains("/memfd:uu-gate") && line.contains("r-xp"))?;
+    u64::from_str_radix(line.split_once('-')?.0, 16).ok()
+}
+
+/// The entries that lead to the gate.
+fn redirected(pid: u32) -> Vec<u64> {
+    let gate = gate(pid).expect("a gate");
+    let is_in = |value: u64| (gate..gate + 4096).contains(&value);
+    words(pid).into_iter().filter(|(_, value)| is_in(*value)).map(|(place, _)| place).collect()
+}
+
+/// As it looks, without the gate, which stays.
+fn looks(pid: u32) -> Looks {
+    let mut looks = Looks::of(pid);
+    looks.mappings.retain(|line| !line.contains("/memfd:uu-gate"));
+    looks
+}
+
+#[track_caller]
+fn begin(scratch: &Path, running: &Running, options: &[&str]) -> Attached {
+    Attached::begin_inside(scratch, running.pid(), options)
+}
+
+/// Ends the recording; returns what uu says.
+#[track_caller]
+fn end(attached: Attached) -> String {
+    attached.signal(libc::SIGINT);
+    let (recording, _, stderr) = attached.end();
+    assert!(recording.notes.iter().any(|note| note.starts_with(FROM_INSIDE)), "{stderr}");
+    assert!(!stderr.contains("were left as they are") && !stderr.contains("were lost"), "{stderr}");
+    stderr
+}
+
+/// Two recordings of each program: lazily bound, and bound when it begins, with read-only tables; with libc's
+/// allocator, and with another one before it.
+#[test]
+fn totals_are_those_that_the_program_counts() {
+    let scratch = paths::scratch("attached-alloc");
+    let front = compile::shared(&scratch, "heap_in_front.so", &["native/heap_in_front.c"]);
+    let bindings: [&[&str]; 4] = [
+        &["-Wl,-z,lazy"],
+        &["-Wl,-z,now", "-Wl,-z,relro"],
+        &["-fno-plt", "-Wl,-z,now", "-Wl,-z,relro"],
+        &["-no-pie", "-Wl,-z,lazy"],
+    ];
+    for options in bindings {
+        for preload in [None, Some(&front)] {
+            let mut command = program(&scratch, options);
+            command.envs(preload.map(|path| ("LD_PRELOAD", path)));
+            let mut running = Running::ready(&mut command);
+            for round in 0..2 {
+                let context = format!("{options:?} {preload:?}, recording {round}");
+                running.say("leave");
+                assert_eq!(running.line(), "done");
+                let (before, looked) = (words(running.pid()), looks(running.pid()));
+                let attached = begin(&scratch, &running, &ALL);
+                let entries = redirected(running.pid());
+                assert!(entries.len() > 6, "{context}: {entries:x?}");
+                // Read-only pages stay so.
+                let during: Vec<String> = looks(running.pid()).mappings;
+                assert!(looked.mappings.iter().all(|line| during.contains(line)), "{context}: {during:?}");
+                let counted = phase(&mut running);
+                let stderr = end(attached);
+                assert_eq!(recorded(&scratch), counted, "{context}: {stderr}");
+                assert_eq!(redirected(running.pid()), [0u64; 0], "{context}");
+                let after = words(running.pid());
+                for place in entries {
+                    // What was not bound before the phase was bound by it, or is as it was.
+                    assert!(before.get(&place) == after.get(&place) || options.contains(&"-Wl,-z,lazy"), "{context}: {place:#x}");
+                }
+                assert_eq!(looks(running.pid()).mappings, looked.mappings, "{context}");
+                // It goes on alone.
+                phase(&mut running);
+            }
+            running.say("end");
+            assert_eq!(running.end(), Some(0), "{options:?} {preload:?}");
+        }
+    }
+}
+
+/// What nobody has called meanwhile is as the loader left it.
+#[test]
+fn entries_that_were_not_bound_are_not_bound_afterwards() {
+    let scratch = paths::scratch("attached-alloc-lazy");
+    let mut running = Running::ready(&mut program(&scratch, &["-Wl,-z,lazy"]));
+    let before = words(running.pid());
+    let attached = begin(&scratch, &running, &ALL);
+    let entries = redirected(running.pid());
+    attached.signal(libc::SIGINT);
+    attached.end_alone();
+    let after = words(running.pid());
+    assert_eq!(redirected(running.pid()), [0u64; 0]);
+    for place in entries {
+        assert_eq!(before.get(&place), after.get(&place), "{place:#x}");
+    }
+    phase(&mut running);
+    running.say("end");
+    assert_eq!(running.end(), Some(0));
+}
+
+/// The bytes that samples stand for, within the error of the sampling.
+#[test]
+fn samples_stand_for_all() {
+    const INTERVAL: f64 = 4096.0;
+    let scratch = paths::scratch("attached-alloc-sampled");
+    let mut running = Running::ready(&mut program(&scratch, &[]));
+    let attached = begin(&scratch, &running, &["--mode", "alloc", "--every-bytes", "4K"]);
+    let [total, _] = phase(&mut running);
+    end(attached);
+    running.say("end");
+    assert_eq!(running.end(), Some(0));
+    let arguments = ["report", "-f", "folded", "-o", "-", "--memory", "total"].iter().chain(&COUNTED);
+    let mut command = uu::command(&scratch, &arguments.copied().collect::<Vec<_>>());
+    let folded = run(command.arg(scratch.join("recording.uu")), &scratch, uu::LIMIT).expect_code(0).stdout;
+    let found: f64 = folded.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum();
+    let wanted = total[1] as f64;
+    // The variance is at most the sum times the distance of samples.
+    let bound = 8.0 * (wanted * INTERVAL).sqrt() + INTERVAL;
+    assert!((found - wanted).abs() < bound, "{found} of {wanted}, within {bound}");
+}
+
+/// A free by an address that the program has kept is not seen; the next allocation there ends the other one.
+#[test]
+fn what_is_freed_unseen_ends_where_its_address_comes_again() {
+    let scratch = paths::scratch("attached-alloc-hidden");
+    let mut running = Running::ready(&mut program(&scratch, &[]));
+    let attached = begin(&scratch, &running, &ALL);
+    running.say("hidden");
+    assert_eq!(running.line(), "done");
+    let stderr = end(attached);
+    assert!(stderr.contains("1000 sampled allocations were freed in a way that uu does not see"), "{stderr}");
+    let [total, live] = recorded(&scratch);
+    assert_eq!((total, live), ([2000, 2000 * 777], [0, 0]));
+    running.say("end");
+    assert_eq!(running.end(), Some(0));
+}
+
+/// Where uu is killed, the program goes on, and the next uu puts its tables back.
+#[test]
+fn a_killed_uu_leaves_a_program_that_goes_on() {
+    let scratch = paths::scratch("attached-alloc-killed");
+    let mut running = Running::ready(&mut program(&scratch, &["-Wl,-z,now"]));
+    let before = words(running.pid());
+    let attached = begin(&scratch, &running, &ALL);
+    let entries = redirected(running.pid());
+    attached.kill();
+    for _ in 0..3 {
+        phase(&mut running);
+    }
+    running.say("leave");
+    assert_eq!(running.line(), "done");
+    let attached = begin(&scratch, &running, &ALL);
+    let counted = phase(&mut running);
+    end(attached);
+    assert_eq!(recorded(&scratch), counted);
+    let after = words(running.pid());
+    for place in entries {
+        assert_eq!(before.get(&place), after.get(&place), "{place:#x}");
+    }
+    running.say("end");
+    assert_eq!(running.end(), Some(0));
+}
+
+/// How often a sampler goes in and out under load.
+fn cycles() -> u32 {
+    let wanted = std::env::var("UU_CYCLES").ok().and_then(|text| text.parse().ok());
+    wanted.unwrap_or(if std::env::var_os("UU_CAMPAIGNS").is_some() { 100 } else { 5 })
+}
+
+/// Under threads that allocate, threads that come and go, and forks.
+#[test]
+fn it_goes_in_and_out_under_load() {
+    let scratch = paths::scratch("attached-alloc-load");
+    let program: PathBuf = compile::gcc(&scratch, "heap_load", &["native/heap_load.c"], &["-pthread"]);
+    let mut running = Running::ready(&mut Command::new(program));
+    for number in 0..cycles() {
+        let options: &[&str] = if number % 2 == 0 { &["--every-bytes", "64K"] } else { &["--all", "--mmap"] };
+        let mut command = uu::command(&scratch, &["record", "--mode", "alloc", "-d", "0.2", "-p"]);
+        command.arg(running.pid().to_string()).args(options).arg("-o").arg(scratch.join("cycle.uu"));
+        let said = run(&mut command, &scratch, uu::LIMIT).expect_code(0);
+        assert!(!said.stderr.contains("stays in process"), "cycle {number}: {}", said.stderr);
+        assert_eq!(redirected(running.pid()), [0u64; 0], "cycle {number}");
+    }
+    assert!(!looks(running.pid()).has_sampler());
+    running.say("over");
+    assert_eq!(running.line(), "wrong 0");
+    assert_eq!(running.end(), Some(0));
+}
+
+/// A process that ends while it is recorded: the recording has what came before.
+#[test]
+fn the_end_of_the_process_ends_the_recording() {
+    let scratch = paths::scratch("attached-alloc-end");
+    let mut running = Running::ready(&mut program(&scratch, &[]));
+    let attached = begin(&scratch, &running, &ALL);
+    let counted = phase(&mut running);
+    running.say("end");
+    assert_eq!(running.end(), Some(0));
+    let (_, _, stderr) = attached.end();
+    assert_eq!(recorded(&scratch)[0], counted[0], "{stderr}");
+}
+
+/// What cannot be recorded so is refused, with the reason.
+#[test]
+fn what_cannot_be_recorded_says_why() {
+    let scratch = paths::scratch("attached-alloc-refused");
+    let fixed = compile::gcc(&scratch, "static", &["native/heap_load.c"], &["-static", "-pthread"]);
+    let mut running = Running::ready(&mut Command::new(fixed));
+    let mut command = uu::command(&scratch, &["record", "--mode", "alloc", "-d", "1", "-p"]);
+    let said = run(command.arg(running.pid().to_string()), &scratch, uu::LIMIT).expect_code(125);
+    for part in ["--mode alloc needs a sampler in it", "static programs", "-- PROGRAM"] {
+        assert!(said.stderr.contains(part), "{}", said.stderr);
+    }
+    running.say("over");
+    wait_for("its end", || running.line().starts_with("wrong"));
+    assert_eq!(running.end(), Some(0));
+}
