@@ -160,7 +160,7 @@ With --mode alloc, allocations are sampled and no time: malloc and its relatives
 size and when it was freed. uu report shows who held memory at its peak, at the end, or has allocated most (--memory).
 Python's objects of up to 512 bytes are in none of this: it maps arenas for them, which malloc does not see. With
 --python-malloc it takes each from malloc; with --mmap each arena is an allocation, and so is all anonymous memory that
-PROGRAM maps.
+PROGRAM maps. With -p, what the process allocates from then on is sampled; only by a sampler in it.
 
 With --mode lock, waits for locks are sampled and no time: pthread mutexes, reader-writer locks, condition variables,
 semaphores, barriers, joins, and what is made of them, such as std::mutex, Python's GIL and threading.Lock; and futexes
