@@ -147,7 +147,10 @@ fn totals_are_those_that_the_program_counts() {
                 let after = words(running.pid());
                 for place in entries {
                     // What was not bound before the phase was bound by it, or is as it was.
-                    assert!(before.get(&place) == after.get(&place) || options.contains(&"-Wl,-z,lazy"), "{context}: {place:#x}");
+                    assert!(
+                        before.get(&place) == after.get(&place) || options.contains(&"-Wl,-z,lazy"),
+                        "{context}: {place:#x}"
+                    );
                 }
                 assert_eq!(looks(running.pid()).mappings, looked.mappings, "{context}");
                 // It goes on alone.

@@ -289,14 +289,17 @@ fn code_and_read_only_data_are_one_mapping() {
 fn the_object_for_running_processes_needs_nothing() {
     let facts = built("lib/uu/libuunwind-inject.so");
     assert_eq!((facts.needed.as_slice(), facts.undefined.as_slice()), (&[][..], &[][..]));
-    assert_eq!(facts.exports, [
-        "uu_injected_after",
-        "uu_injected_before",
-        "uu_injected_begin",
-        "uu_injected_change",
-        "uu_injected_end",
-        "uu_injected_gate",
-    ]);
+    assert_eq!(
+        facts.exports,
+        [
+            "uu_injected_after",
+            "uu_injected_before",
+            "uu_injected_begin",
+            "uu_injected_change",
+            "uu_injected_end",
+            "uu_injected_gate",
+        ]
+    );
     assert!(!facts.tls && !facts.writable_code);
 }
 

@@ -118,9 +118,8 @@ fn one(
         }
         _ => value,
     };
-    let is_free = |place: &AtomicU64| {
-        old != 0 && place.compare_exchange(0, old, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-    };
+    let is_free =
+        |place: &AtomicU64| old != 0 && place.compare_exchange(0, old, Ordering::Relaxed, Ordering::Relaxed).is_ok();
     let Some(variant) = values.iter().position(|place| old != 0 && is(place, old) || is_free(place)) else {
         called.left.fetch_add(1, Ordering::Relaxed);
         return true;

@@ -4,9 +4,7 @@
 //! Where a hook returns to, the thread counts as inside until it is back: so whoever takes the hooks away and then finds
 //! all counters at 0 knows that no thread is in the sampler's code.
 
-use uunwind_ring::gate::{
-    AFTER, AROUND, BEFORE, CALLED, FRAME, HOOKS, INSIDE, STUB, VARIANTS,
-};
+use uunwind_ring::gate::{AFTER, AROUND, BEFORE, CALLED, FRAME, HOOKS, INSIDE, STUB, VARIANTS};
 
 /// Where the code lies in this object.
 #[repr(C)]

@@ -15,10 +15,10 @@
 #[cfg(panic = "unwind")]
 extern crate std;
 
-#[cfg(all(panic = "abort", target_arch = "x86_64"))]
-mod memory;
 #[cfg(target_arch = "x86_64")]
 pub mod gate;
+#[cfg(all(panic = "abort", target_arch = "x86_64"))]
+mod memory;
 
 use uunwind_core::objects::DlFindObjectFn;
 use uunwind_core::plugin::Entry;

@@ -12,6 +12,7 @@
 //! lets each thread of a process make timers for the others, and that ends none of their system calls.
 
 use crate::client::ring;
+use crate::events;
 use crate::handler::{self, Origin};
 use crate::process::{self, Outer, Path, Process};
 use crate::session::{Session, Setting};
@@ -25,7 +26,6 @@ use uunwind_core::library::Library;
 use uunwind_core::plugin::Entry;
 use uunwind_core::syscall::{self, nr};
 use uunwind_ring::code_rules::CodeRulesView;
-use crate::events;
 use uunwind_ring::facts::{tables_in, FactsView, CODE_RULES_OFFSET, TABLES_OFFSET};
 use uunwind_ring::gate::{self, Hooks};
 use uunwind_ring::injected::{

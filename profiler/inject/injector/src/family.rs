@@ -53,7 +53,17 @@ impl Member {
         let now = machine::exact_cpu_of(pid).unwrap_or(0);
         let from = if is_whole { 0 } else { now };
         let threads = Threads::keeping(files);
-        Member { pid, inside, threads, is_new: true, is_young: true, is_refused: false, redirect: Due::default(), from, now }
+        Member {
+            pid,
+            inside,
+            threads,
+            is_new: true,
+            is_young: true,
+            is_refused: false,
+            redirect: Due::default(),
+            from,
+            now,
+        }
     }
 
     fn has_ended(&self) -> bool {

@@ -345,8 +345,20 @@ impl Injected {
         let (control_at, base, image) = with_thread(pid, &place.code, none, map)?;
         stood += begun.elapsed();
         let (redirected, flags, borrowed) = (None, settings.flags, 2);
-        let injected =
-            Injected { pid, place, control, control_at, base, sampler, image, stood, borrowed, note, redirected, flags };
+        let injected = Injected {
+            pid,
+            place,
+            control,
+            control_at,
+            base,
+            sampler,
+            image,
+            stood,
+            borrowed,
+            note,
+            redirected,
+            flags,
+        };
         Ok((injected, memories))
     }
 
@@ -356,9 +368,7 @@ impl Injected {
         if injected.control.get().state.load(Ordering::SeqCst) == BEGUN {
             return match injected.redirect() {
                 Ok(()) => Ok(injected),
-                Err(trouble) => {
-                    Err(Declined::from(trouble).with(injected.leave(Instant::now() + leave::LONGEST)))
-                }
+                Err(trouble) => Err(Declined::from(trouble).with(injected.leave(Instant::now() + leave::LONGEST))),
             };
         }
         let (refusal, detail) = (injected.control.get().refusal, injected.control.get().detail);
@@ -376,6 +386,10 @@ impl Injected {
     /// Has the process's calls of its allocator led through the gate, where they are sampled.
     fn redirect(&mut self) -> Result<(), Trouble> {
         if is_of_allocations(self.flags) {
+            if self.needs_threads() {
+                // Before their first samples, which need the ids that they have here.
+                self.arm(&tids(self.pid)?, &[])?;
+            }
             let hooks = self.sampler.hooks.map(|hook| self.base + hook);
             let with_mappings = self.flags & FLAG_MAPPINGS != 0;
             let begun = Instant::now();

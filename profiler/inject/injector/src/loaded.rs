@@ -118,7 +118,7 @@ pub fn table(memory: &Memory, object: &Object, mappings: &[Mapping]) -> Option<T
     for index in 0..ENTRIES as u64 {
         let entry = bytes(memory, object.dynamic.checked_add(16 * index)?, 16)?;
         let (tag, value) = (in_bytes(&entry, 0), in_bytes(&entry, 8));
-        if tag == u64::from(elf::DT_NULL as u32) {
+        if tag == elf::DT_NULL as u64 {
             break;
         }
         tags.entry(tag).or_insert(value);
@@ -130,12 +130,12 @@ pub fn table(memory: &Memory, object: &Object, mappings: &[Mapping]) -> Option<T
         Some(if is_relative { value.wrapping_add(object.bias) } else { value })
     };
     let size = |tag: i64| tags.get(&(tag as u64)).copied().unwrap_or(0);
-    let (symbols, strings) = (address(elf::DT_SYMTAB as i64)?, address(elf::DT_STRTAB as i64)?);
-    let names = bytes(memory, strings, size(elf::DT_STRSZ as i64))?;
+    let (symbols, strings) = (address(elf::DT_SYMTAB)?, address(elf::DT_STRTAB)?);
+    let names = bytes(memory, strings, size(elf::DT_STRSZ))?;
     let mut entries = Vec::new();
     for (table, len) in [(elf::DT_JMPREL, elf::DT_PLTRELSZ), (elf::DT_RELA, elf::DT_RELASZ)] {
-        if let Some(at) = address(table as i64) {
-            let rela = bytes(memory, at, size(len as i64))?;
+        if let Some(at) = address(table) {
+            let rela = bytes(memory, at, size(len))?;
             let of = |entry: &[u8]| (in_bytes(entry, 0), in_bytes(entry, 8));
             entries.extend(rela.chunks_exact(RELA).map(of).filter(|(_, info)| is_function(*info as u32)));
         }
@@ -151,7 +151,7 @@ pub fn table(memory: &Memory, object: &Object, mappings: &[Mapping]) -> Option<T
         let (own, canonical) = if is_defined { (at, 0) } else { (0, at) };
         Some(Slot { place: object.bias.wrapping_add(*offset), function, own, canonical })
     };
-    let hash = address(i64::from(elf::DT_GNU_HASH));
+    let hash = address(elf::DT_GNU_HASH);
     let definition = |name: &[u8]| {
         let found = hash.and_then(|hash| defined(memory, (hash, symbols), &names, name));
         found.map_or(0, |value| object.bias.wrapping_add(value))

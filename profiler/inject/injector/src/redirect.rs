@@ -31,6 +31,8 @@ pub struct Redirected {
     /// Address of the loader's `r_debug`.
     debug: u64,
     gate: u64,
+    /// It, and those of other versions of uu.
+    gates: Vec<u64>,
     /// Whether mmap(2) and its relatives are redirected, too.
     with_mappings: bool,
     tables: HashMap<Object, Table>,
@@ -109,6 +111,15 @@ fn standing<T: Send>(
     }
 }
 
+/// An error if these gates do not lie there any more: after an exec, something else may.
+fn must_be_there(pid: u32, gates: &[u64]) -> Result<(), Trouble> {
+    if all_in(pid) == gates {
+        Ok(())
+    } else {
+        Err(Trouble::Failed(io::Error::other("its gate is not where it was")))
+    }
+}
+
 fn all_mappings(pid: u32) -> Result<Vec<Mapping>, Trouble> {
     Ok(maps::of(pid)?.collect())
 }
@@ -121,6 +132,7 @@ impl Redirected {
             pid,
             debug: place.debug,
             gate,
+            gates: all_in(pid),
             with_mappings,
             tables: HashMap::new(),
             left: HashSet::new(),
@@ -199,6 +211,7 @@ impl Redirected {
 
     /// Redirects all entries that are not. Returns those that stay, and what was not bound.
     fn redirect(&self, stopped: &Stopped) -> Result<(HashSet<u64>, Unbound), Trouble> {
+        must_be_there(self.pid, &self.gates)?;
         let (memory, mappings) = (Memory::of(self.pid), all_mappings(self.pid)?);
         let found = objects(&memory, self.debug).ok_or(Trouble::Unfit)?;
         let mut new = HashMap::new();
@@ -321,7 +334,14 @@ pub fn undo(pid: u32, debug: u64, unbound: &Unbound, patience: Duration) -> Resu
         Ok(found.into_iter().filter_map(|object| Some((object, table(&memory, &object, &mappings)?))).collect())
     };
     let tables = read()?;
+    let memory = Memory::of(pid);
+    let has_hooks = gates.iter().any(|gate| word(&memory, gate + HOOKS as u64) != 0);
+    let leads_there = |slot: &Slot| gates.iter().any(|gate| stub_of(*gate, word(&memory, slot.place)).is_some());
+    if !has_hooks && !tables.values().flat_map(|table| &table.slots).any(leads_there) {
+        return Ok(());
+    }
     standing(pid, patience, |stopped| {
+        must_be_there(pid, &gates)?;
         let (memory, mappings) = (Memory::of(pid), all_mappings(pid)?);
         for gate in &gates {
             for at in [offset_of!(Hooks, before), offset_of!(Hooks, after)] {
