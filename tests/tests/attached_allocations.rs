@@ -1,5 +1,5 @@
-//! `uu record --mode alloc -p`: what is recorded of a running process is what it counts itself, whoever its allocator is;
-//! before and after, its tables of functions' addresses are the same, and it lives on, whatever becomes of uu.
+//! `uu record --mode alloc -p`: what is recorded of a running process is what it counts itself, whoever its allocator
+//! is; before and after, its tables of functions' addresses are the same, and it lives on, whatever becomes of uu.
 
 use serde_json::Value;
 use std::collections::HashMap;

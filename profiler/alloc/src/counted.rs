@@ -1,5 +1,5 @@
-//! What is counted of a call that allocates or frees, whoever stands before it: the interposed functions, or the hooks of
-//! a running process.
+//! What is counted of a call that allocates or frees, whoever stands before it: the interposed functions, or the hooks
+//! of a running process.
 
 use crate::live::Live;
 use core::ffi::c_void;

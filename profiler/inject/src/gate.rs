@@ -1,8 +1,8 @@
 //! The code of the gate, which `uu` copies into pages of its own (`uunwind_ring::gate`).
 //!
 //! It refers to nothing but those pages, relative to itself. A frame pointer leads past it, since nothing describes it.
-//! Where a hook returns to, the thread counts as inside until it is back: so whoever takes the hooks away and then finds
-//! all counters at 0 knows that no thread is in the sampler's code.
+//! A thread counts as inside until a hook has returned to the gate: so whoever takes the hooks away and then finds all
+//! counters at 0 knows that no thread is in the sampler's code.
 
 use uunwind_ring::gate::{AFTER, AROUND, BEFORE, CALLED, FRAME, HOOKS, INSIDE, STUB, VARIANTS};
 

@@ -5,11 +5,11 @@
 //! are called. It uses system calls only, and never libc's functions: it may be called at any instruction of the
 //! program.
 //!
-//! Where allocations are sampled, there is no handler and no timer: the process's calls of its allocator are led through
-//! a gate to hooks of the sampler (`uunwind_ring::gate`), and a thread gets its slot by the first that is due.
+//! Where allocations are sampled, there is no handler and no timer: the process's calls of its allocator are led
+//! through a gate to hooks of the sampler (`uunwind_ring::gate`), and a thread gets its slot by the first that is due.
 //!
-//! Otherwise a thread gets its slot by its own first tick. Its timer was made by whichever thread `uu` has borrowed: the kernel
-//! lets each thread of a process make timers for the others, and that ends none of their system calls.
+//! Otherwise a thread gets its slot by its own first tick. Its timer was made by whichever thread `uu` has borrowed:
+//! the kernel lets each thread of a process make timers for the others, and that ends none of their system calls.
 
 use crate::client::ring;
 use crate::events;
@@ -291,7 +291,8 @@ fn note_ids(inner: u32, outer: u32) {
     }
 }
 
-/// The calling thread's id where `uu` lives. `None`: that is another pid namespace, and `uu` has not seen the thread yet.
+/// The calling thread's id where `uu` lives. `None`: that is another pid namespace, and `uu` has not seen the thread
+/// yet.
 fn outer_id(process: &Process) -> Option<u32> {
     let (inner, outer) = (syscall::gettid(), process.outer?);
     match inner {

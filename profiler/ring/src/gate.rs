@@ -1,10 +1,10 @@
 //! Layout of the gate: the few pages through which a running process's calls of its allocator are led while uu records
 //! them (docs/design/allocations.md).
 //!
-//! Entries of the process's global offset tables are made to lead to stubs in the gate. A stub calls what the entry held
-//! before, and a hook of the sampler before or after it, as long as there is one. The sampler is taken out again; the
-//! gate stays, because the program may have copied the address of a stub. It is found again by its name, and used by
-//! the next recording.
+//! Entries of the process's global offset tables are made to lead to stubs in the gate. A stub calls what the entry
+//! held before, and a hook of the sampler before or after it, as long as there is one. The sampler is taken out again;
+//! the gate stays, because the program may have copied the address of a stub. It is found again by its name, and used
+//! by the next recording.
 //!
 //! ```text
 //! offset 0       code: a stub for each function and each value that its entries held; then what all stubs share

@@ -165,8 +165,8 @@ impl Left {
     }
 
     /// True: it is gone. False: a thread stands in its code.
-    /// `undoing`: how often it is tried to have the process's entries lead to where they led before, if they do not. If it
-    /// fails, they stay: the gate does, too, and only passes calls on.
+    /// `undoing`: how often it is tried to have the process's entries lead to where they led before, if they do not. If
+    /// it fails, they stay: the gate does, too, and only passes calls on.
     fn try_once(&self, code: &Code, unbound: &Unbound, undoing: &mut u32) -> Result<bool, Trouble> {
         if self.control_at != 0 && !is_there(self.pid, self.control_at)? {
             return Ok(true);

@@ -88,8 +88,8 @@ impl Values {
     }
 }
 
-/// Runs this while all threads of a process stand still and its loader is at rest; again if that, or `run`, says that it
-/// cannot be so now.
+/// Runs this while all threads of a process stand still and its loader is at rest; again if that, or `run`, says that
+/// it cannot be so now.
 fn standing<T: Send>(
     pid: u32,
     patience: Duration,
@@ -200,8 +200,8 @@ impl Redirected {
         Ok(())
     }
 
-    /// The entries of an object that are redirected. What an allocator that is not the C library's calls itself, and what
-    /// any allocator maps, is counted as what it returns.
+    /// The entries of an object that are redirected. What an allocator that is not the C library's calls itself, and
+    /// what any allocator maps, is counted as what it returns.
     fn wanted<'t>(&self, table: &'t Table) -> impl Iterator<Item = &'t Slot> {
         let with_mappings = self.with_mappings && !table.allocates();
         let is_allocator = table.allocates() && table.iterate == 0;
@@ -320,8 +320,8 @@ impl Redirected {
     }
 }
 
-/// Has all entries of a process lead to where they led before, and its gates, if it has any, call no hook. An entry that
-/// was not bound, and whose value is not known any more, is bound by that.
+/// Has all entries of a process lead to where they led before, and its gates, if it has any, call no hook. An entry
+/// that was not bound, and whose value is not known any more, is bound by that.
 pub fn undo(pid: u32, debug: u64, unbound: &Unbound, patience: Duration) -> Result<(), Trouble> {
     let gates = all_in(pid);
     if gates.is_empty() {
