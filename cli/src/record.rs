@@ -7,10 +7,10 @@ mod empty;
 mod finish;
 #[cfg_attr(target_arch = "x86_64", path = "record/inside/x86_64.rs")]
 #[cfg_attr(not(target_arch = "x86_64"), path = "record/inside/none.rs")]
-mod inside;
+pub mod inside;
 mod places;
-mod push;
-mod store;
+pub mod push;
+pub mod store;
 mod together;
 
 use crate::exit::{Failure, FAILED, NOT_EXECUTABLE, NOT_FOUND};

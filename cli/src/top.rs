@@ -242,10 +242,11 @@ fn record(wanted: &Wanted, say: &Sender<Said>, is_left: &Receiver<()>) -> Result
             every: None,
             flags: 0,
             output: Some(wanted.file.clone()),
-            namer,
+            namer: namer.into(),
             named: false,
             labels: Vec::new(),
             why: attach::OUTSIDE.to_owned(),
+            among: None,
         };
         let recorded = uunwind_remote_sampler::record(&attach, &mut plugins, &Cache::of_user(), |event| match event {
             AttachEvent::Begun(_, path) => begun(path),

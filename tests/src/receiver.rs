@@ -221,6 +221,14 @@ impl Server {
         format!("http://127.0.0.1:{}", self.port)
     }
 
+    /// The requests that were read so far.
+    ///
+    /// # Panics
+    /// If the receiver has panicked.
+    pub fn so_far(&self) -> Vec<Request> {
+        self.requests.lock().expect("no panic").clone()
+    }
+
     /// The requests that were read.
     ///
     /// # Panics

@@ -19,7 +19,7 @@ use uunwind_ring::{FLAG_ALLOC, FLAG_AWAITING, FLAG_MAPPINGS, FLAG_WALL};
 use uunwind_tables_build::Cache;
 
 /// How the process is recorded.
-const INSIDE: &str = "by a sampler in the process";
+pub const INSIDE: &str = "by a sampler in the process";
 /// The same, where no sampler is in it.
 pub const OUTSIDE: &str = "by short stops of its threads";
 
@@ -41,10 +41,11 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
         start_paused: arguments.start_paused,
         flags: arguments.flags & (FLAG_ALLOC | FLAG_AWAITING | FLAG_MAPPINGS | FLAG_WALL),
         output: places.recording.clone(),
-        namer: namer()?,
+        namer: namer()?.into(),
         named: true,
         labels: arguments.labels.clone(),
         why: INSIDE.to_owned(),
+        among: None,
     };
     let push = arguments.push.as_ref().map(|push| Push::begin(push, arguments)).transpose()?;
     if let (Some(push), Some(asked)) = (&push, &arguments.push) {

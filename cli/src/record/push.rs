@@ -114,7 +114,7 @@ fn said(url: &str, counts: &Counts, quiet: bool) {
 }
 
 /// The folder below which profiles wait.
-fn waiting_place() -> PathBuf {
+pub fn waiting_place() -> PathBuf {
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")));
     cache.unwrap_or_else(std::env::temp_dir).join("uu/push")

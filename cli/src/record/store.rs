@@ -81,12 +81,13 @@ pub(super) fn labels(given: &[OsString]) -> Result<Vec<(String, String)>, Failur
 /// Time between profiles that are pushed.
 const PUSHED: Duration = Duration::from_secs(10);
 
-fn variable(name: &str) -> Option<String> {
+/// A variable of the environment that is set to something.
+pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Who pushes: not in options, which others can see.
-fn credentials() -> Credentials {
+pub fn credentials() -> Credentials {
     match (variable("UU_PUSH_TOKEN"), variable("UU_PUSH_USER")) {
         (Some(token), _) => Credentials::Bearer(token),
         (None, Some(user)) => Credentials::Basic(user, variable("UU_PUSH_PASSWORD").unwrap_or_default()),

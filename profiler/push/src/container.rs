@@ -4,7 +4,7 @@
 const ID: usize = 64;
 
 /// The id of the container of this process (`None`: of uu's own); `None`: it is in none, or it cannot be known.
-pub(crate) fn id(pid: Option<u32>) -> Option<String> {
+pub fn id(pid: Option<u32>) -> Option<String> {
     let folder = pid.map_or_else(|| "/proc/self".to_owned(), |pid| format!("/proc/{pid}"));
     let read = |file: &str| {
         std::fs::read(format!("{folder}/{file}")).map(|text| String::from_utf8_lossy(&text).into_owned()).ok()

@@ -10,7 +10,7 @@
 //! sender       a thread that sends them, again where that may help, and counts what became of them
 //! pyroscope    a profile as Pyroscope takes it
 //! otlp         a profile as OpenTelemetry describes it
-//! container    in which container uu runs
+//! container    in which container a process runs
 //! attempt      what becomes of one attempt to send a profile
 //! http         one request of HTTP/1.1, whose answer may be anything
 //! connection   TCP or TLS, with a deadline
@@ -21,7 +21,7 @@
 
 mod attempt;
 mod connection;
-mod container;
+pub mod container;
 mod credentials;
 mod http;
 mod otlp;

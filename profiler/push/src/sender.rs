@@ -11,6 +11,7 @@ use crate::window::Profile;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::mpsc::RecvTimeoutError;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -47,37 +48,44 @@ pub struct Counts {
     pub earlier: u64,
 }
 
-/// A thread that sends profiles.
+/// A thread that sends profiles, of one service or of several: each profile says whose it is.
 pub struct Sender {
     profiles: channel::Sender<Profile>,
+    shown: Arc<Mutex<Counts>>,
     thread: JoinHandle<Counts>,
 }
 
 impl Sender {
-    /// Starts the thread. `base`: the folder below which profiles wait. `say`: shows a line to the user.
+    /// Starts the thread. `target`: where profiles go, and who asks; its service is not looked at. `base`: the folder below which profiles wait. `say`: shows a line to the user.
     pub fn start(target: Target, base: &Path, say: impl Fn(&str) + Send + 'static) -> io::Result<Sender> {
         let (spool, earlier) = Spool::open(base, &target.url())?;
         let (profiles, receiver) = channel();
-        let begin = Instant::now();
+        let (begin, shown) = (Instant::now(), Arc::default());
         let mut work = Work {
             target,
             trust: Trust::default(),
             spool,
             say: Box::new(say),
             counts: Counts::default(),
+            shown: Arc::clone(&shown),
             earlier,
             said: String::new(),
             pause: FIRST,
             next: begin,
         };
         let thread = std::thread::Builder::new().name("push".to_owned()).spawn(move || work.run(&receiver))?;
-        Ok(Sender { profiles, thread })
+        Ok(Sender { profiles, shown, thread })
     }
 
     /// Hands a profile over.
     pub fn send(&self, profile: Profile) {
         // The thread ends after this only.
         let _ = self.profiles.send(profile);
+    }
+
+    /// What became of the profiles so far.
+    pub fn counts(&self) -> Counts {
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends what still waits, for a few seconds at most, and ends.
@@ -93,6 +101,8 @@ struct Work {
     spool: Spool,
     say: Box<dyn Fn(&str) + Send>,
     counts: Counts,
+    /// The same, for others.
+    shown: Arc<Mutex<Counts>>,
     /// Profiles of an earlier uu that were not sent yet.
     earlier: usize,
     /// What was said last.
@@ -107,7 +117,9 @@ impl Work {
     fn run(&mut self, profiles: &Receiver<Profile>) -> Counts {
         loop {
             let now = Instant::now();
-            let longest = match self.spool.count() {
+            self.counts.waiting = self.spool.count() as u64;
+            *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = self.counts;
+            let longest = match self.counts.waiting {
                 0 => NAP,
                 _ => self.next.saturating_duration_since(now),
             };
@@ -131,7 +143,7 @@ impl Work {
         self.counts.waiting = self.spool.count() as u64;
         if self.counts.waiting > 0 {
             (self.say)(&format!(
-                "--push: {} profiles wait in {}; the next uu record --push {} sends them",
+                "--push: {} profiles wait in {}; the next uu that pushes to {} sends them",
                 self.counts.waiting,
                 self.spool.folder().display(),
                 self.target.url()
@@ -141,11 +153,7 @@ impl Work {
     }
 
     fn add(&mut self, profile: &Profile) {
-        let query = match &self.target.protocol {
-            Protocol::Pyroscope { name } => pyroscope::query(name, profile),
-            Protocol::Otlp { .. } => otlp::REQUEST.to_owned(),
-        };
-        match self.spool.add(profile.samples, &query, &profile.bytes) {
+        match self.spool.add(profile.samples, &profile.query, &profile.bytes) {
             Ok(gone) => {
                 self.earlier = self.earlier.saturating_sub(gone);
                 self.counts.dropped += gone as u64;

@@ -1,5 +1,7 @@
 //! The part of a recording that was not sent yet, as a profile of its own.
 
+use crate::otlp;
+use crate::pyroscope;
 use crate::target::{Protocol, Target};
 use uunwind_recording::Recording;
 use uunwind_report::formats::{export, pprof::gzip, render, Format};
@@ -18,6 +20,8 @@ pub struct Profile {
     pub rate: Option<u32>,
     /// Number of samples.
     pub samples: u64,
+    /// The query of its request.
+    pub(crate) query: String,
 }
 
 /// How much of a recording was made profiles of.
@@ -70,7 +74,13 @@ impl Windows {
             }
         };
         let rate = (!recording.is_lock()).then_some(recording.settings.rate);
-        Ok(Some(Profile { bytes, from: unix(start), until: unix(end), rate, samples }))
+        let query = String::new();
+        let mut profile = Profile { bytes, from: unix(start), until: unix(end), rate, samples, query };
+        profile.query = match &self.target.protocol {
+            Protocol::Pyroscope { name } => pyroscope::query(name, &profile),
+            Protocol::Otlp { .. } => otlp::REQUEST.to_owned(),
+        };
+        Ok(Some(profile))
     }
 }
 

@@ -99,10 +99,20 @@ static SNAPSHOT: AtomicBool = AtomicBool::new(false);
 static TERM: AtomicBool = AtomicBool::new(false);
 /// The last received signal of [`ENDING`]; 0: none.
 static INTERRUPT: AtomicI32 = AtomicI32::new(0);
+/// Many recordings share this process, and signals concern it as a whole.
+static SHARED: AtomicBool = AtomicBool::new(false);
+/// A signal asked the shared process to end, or to read its settings again.
+static END: AtomicBool = AtomicBool::new(false);
+static HANGUP: AtomicBool = AtomicBool::new(false);
 /// Signals by which people end a program.
 const ENDING: [i32; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP];
 
 extern "C" fn on_signal(signal: libc::c_int) {
+    if SHARED.load(Ordering::Relaxed) {
+        let flag = if signal == libc::SIGHUP { &HANGUP } else { &END };
+        flag.fetch_or(signal == libc::SIGHUP || ENDING.contains(&signal), Ordering::Relaxed);
+        return;
+    }
     if ENDING.contains(&signal) {
         INTERRUPT.store(signal, Ordering::Relaxed);
     }
@@ -141,6 +151,23 @@ pub fn catch_signals() -> io::Result<()> {
     Ok(())
 }
 
+/// As [`catch_signals`], for a process of many recordings: from here on, no signal ends one of them, and none makes a
+/// snapshot.
+pub fn catch_signals_for_many() -> io::Result<()> {
+    SHARED.store(true, Ordering::Relaxed);
+    catch_signals()
+}
+
+/// Whether a signal has asked a process of many recordings to end.
+pub fn asked_to_end() -> bool {
+    END.load(Ordering::Relaxed)
+}
+
+/// Whether SIGHUP was received by a process of many recordings since the last call.
+pub fn take_hangup() -> bool {
+    HANGUP.swap(false, Ordering::Relaxed)
+}
+
 /// Whether SIGUSR2 was received since the last call with `forget`.
 pub fn snapshot_asked(forget: bool) -> bool {
     if forget {
@@ -168,6 +195,9 @@ pub fn forget_interrupt() {
 
 /// Lets signals end uu again, as before [`catch_signals`]. Called when the program has ended.
 pub fn let_signals_end() {
+    if SHARED.load(Ordering::Relaxed) {
+        return;
+    }
     for signal in ENDING {
         // SAFETY: plain calls; all-zero is a valid sigaction. Signals that were ignored before stay ignored.
         unsafe {

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use uunwind_ring::facts::{
     switched, FactsEntry, FactsHeader, DATA_OFFSET, ENTRIES, FACTS_BYTES, FACTS_MAGIC, IS_OVER, TABLES_OFFSET,
@@ -28,20 +28,50 @@ pub struct Claim {
 /// Publishes facts and rule tables to all targets.
 pub struct FactsPublisher {
     memory: Arc<SharedMemory>,
+    /// A page of it, with a mutex that this thread holds.
+    _held: Held,
     tables: Tables,
     published: HashSet<u64>,
     claims: Vec<Claim>,
     next: usize,
 }
 
+/// The first page of the memory, mapped once more, with a mutex in it that the thread holds that has mapped it.
+struct Held(*mut u8);
+
+// SAFETY: the page is used by `drop` alone, which does nothing in another thread.
+unsafe impl Send for Held {}
+// SAFETY: as above.
+unsafe impl Sync for Held {}
+
+impl Drop for Held {
+    /// Releases the mutex, and unmaps the page, which would keep all of the memory. In another thread than the one that
+    /// holds the mutex, both stay: that thread's list of robust mutexes points into the page.
+    fn drop(&mut self) {
+        // SAFETY: the word lies inside the page, and is only ever looked at as an atomic. The mutex lives, and checks its
+        // owner; once it is released, nothing points into the page.
+        unsafe {
+            // Whoever still has the memory would wait in vain for the mutex to say so.
+            (*self.0.add(offset_of!(FactsHeader, stopped)).cast::<AtomicU32>()).fetch_or(IS_OVER, Ordering::Release);
+            let mutex = self.0.add(offset_of!(FactsHeader, recorder)).cast::<libc::pthread_mutex_t>();
+            if libc::pthread_mutex_unlock(mutex) == 0 {
+                libc::munmap(self.0.cast(), PAGE);
+            }
+        }
+    }
+}
+
+/// Bytes of that mapping.
+const PAGE: usize = 4096;
+
 /// Locks the [robust mutex](https://man7.org/linux/man-pages/man3/pthread_mutexattr_setrobust.3.html) of the header for
 /// as long as this thread lives. When the recorder dies, even by SIGKILL, the kernel marks the mutex, which targets
 /// read.
-fn hold(memory: &SharedMemory) -> io::Result<()> {
+fn hold(memory: &SharedMemory) -> io::Result<Held> {
     const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= 48);
     let check = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(result)) };
-    // A separate mapping, which is never unmapped: the thread's list of robust mutexes points into it.
-    let page = memory.map_again(4096)?;
+    // A separate mapping, which stays as long as the thread's list of robust mutexes points into it.
+    let page = memory.map_again(PAGE)?;
     // SAFETY: the mutex lies inside the page, 16-aligned. No other process has it mapped yet, unless one that made the
     // file itself means harm: all that it can do is to make the call fail, which does not wait. The attributes are
     // initialised before they are used, and destroyed once.
@@ -54,8 +84,9 @@ fn hold(memory: &SharedMemory) -> io::Result<()> {
             .and_then(|()| check(libc::pthread_mutex_init(mutex, &attributes)));
         libc::pthread_mutexattr_destroy(&mut attributes);
         made?;
-        check(libc::pthread_mutex_trylock(mutex))
+        check(libc::pthread_mutex_trylock(mutex))?;
     }
+    Ok(Held(page))
 }
 
 /// The memory or its table has no space for more.
@@ -74,7 +105,7 @@ impl FactsPublisher {
     }
 
     fn in_memory(memory: SharedMemory) -> io::Result<FactsPublisher> {
-        hold(&memory)?;
+        let held = hold(&memory)?;
         memory.seal_against_writers();
         if let Some(magic) = memory.word(offset_of!(FactsHeader, magic)) {
             magic.store(FACTS_MAGIC, Ordering::Release);
@@ -83,6 +114,7 @@ impl FactsPublisher {
         Ok(FactsPublisher {
             tables: Tables::new(memory.clone()),
             memory,
+            _held: held,
             published: HashSet::new(),
             claims: Vec::new(),
             next: DATA_OFFSET,

@@ -1,7 +1,8 @@
 //! The last step of a recording: what its addresses and positions are called.
 
 use crate::jit::Jit;
-use crate::naming::{self, Progress};
+use crate::kept_names::Namer;
+use crate::naming::Progress;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -56,17 +57,22 @@ impl Unnamed {
     }
 
     /// Names them, by the command `namer` in a process of its own. Positions in code objects are left to the caller.
-    pub fn name(mut self, recording: &Recording, namer: &[OsString], progress: impl FnMut(Progress)) -> FoundNames {
-        let (mut symbols, notes) = naming::name(namer, &self.questions, progress);
+    pub fn name(self, recording: &Recording, namer: &[OsString], progress: impl FnMut(Progress)) -> FoundNames {
+        self.name_by(recording, &Namer::from(namer.to_vec()), progress)
+    }
+
+    /// As [`Unnamed::name`], where names may be kept for other recordings.
+    pub fn name_by(mut self, recording: &Recording, namer: &Namer, progress: impl FnMut(Progress)) -> FoundNames {
+        let (mut symbols, notes) = namer.name(&self.questions, progress);
         keep_those_in_stacks(recording, &mut self.map, &mut symbols);
         FoundNames { symbols, jit: self.jit, lines: Vec::new(), notes }
     }
 
     /// Names addresses only of objects whose files whoever shows the recording will not find: the vDSO, files in
     /// memory, and those that are gone or replaced. Says that the others are left.
-    pub fn name_passing(mut self, recording: &Recording, namer: &[OsString]) -> FoundNames {
+    pub fn name_passing(mut self, recording: &Recording, namer: &Namer) -> FoundNames {
         self.questions.retain(|question| !stays(&question.files));
-        let mut names = self.name(recording, namer, |_| {});
+        let mut names = self.name_by(recording, namer, |_| {});
         names.notes.insert(0, NAMED_LATER.to_owned());
         names
     }

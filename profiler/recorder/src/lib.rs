@@ -17,6 +17,7 @@
 //! * `traceme`: threads that uu traces without having asked for it;
 //! * [`naming`]: names of functions, found by a separate process; `lines`: lines of interpreted functions, decoded by
 //!   their plugins; [`found_names`]: both, as they are appended;
+//! * [`kept_names`]: names of functions that several recordings in this process need;
 //! * `thread_names`: what languages call their threads;
 //! * `startup_time`: what short lives use before they are sampled;
 //! * [`switch`]: pauses that others ask for;
@@ -39,6 +40,7 @@ pub mod found_names;
 mod free_reader;
 pub mod inherited;
 pub mod jit;
+pub mod kept_names;
 pub mod kernel;
 pub mod lines;
 pub mod listener;

@@ -38,6 +38,8 @@ pub struct Objects {
     known: HashMap<u64, Known>,
     failed: HashSet<u64>,
     open: usize,
+    /// At most this number of files is kept open; 0: [`KEPT_OPEN`].
+    most: usize,
     notes: Vec<String>,
     facts_full: bool,
     tables_full: bool,
@@ -53,6 +55,11 @@ impl Objects {
     pub fn new(cache: Cache, analysers: Analysers) -> Objects {
         let analyst = Analyst::new(cache.clone());
         Objects { analyst, cache, claims: Claims::new(analysers), ..Objects::default() }
+    }
+
+    /// The same, with at most this number of files kept open.
+    pub fn keep_open(self, most: usize) -> Objects {
+        Objects { most: most.clamp(1, KEPT_OPEN), ..self }
     }
 
     /// Prepares objects that processes are about to load, from here on. `waker` wakes the thread that calls
@@ -227,7 +234,8 @@ impl Objects {
     /// Keeps the path of an object, and its file open. Returns where the file can be opened, also by uu's other
     /// processes and when the process that had it is gone: the descriptor, as long as there is room for more of them.
     fn remember(&mut self, key: u64, path: Vec<u8>, image: &Image) -> PathBuf {
-        let file = files::open(image.path()).ok().filter(|_| self.open < KEPT_OPEN);
+        let most = if self.most == 0 { KEPT_OPEN } else { self.most };
+        let file = files::open(image.path()).ok().filter(|_| self.open < most);
         self.open += usize::from(file.is_some());
         let known = self.known.entry(key).or_insert(Known { path, file });
         known.file.as_ref().map_or_else(|| image.path().to_owned(), descriptor)
@@ -241,6 +249,11 @@ impl Objects {
     /// Ends the plugins' processes.
     pub fn close_plugins(&mut self) {
         self.claims.analysers().close();
+    }
+
+    /// Ends the processes of plugins that have nothing to do.
+    pub fn rest_plugins(&mut self) {
+        self.claims.analysers().rest();
     }
 
     /// Paths where the file of an object may be found by this process and the naming process: its path, and the

@@ -7,6 +7,7 @@ use crate::code_maps::CodeMaps;
 use crate::config::{Config, RecordError};
 use crate::drain::{Drain, Waited};
 use crate::facts::FactsPublisher;
+use crate::kept_names::Namer;
 use crate::kernel::clock::KernelClock;
 use crate::listener::Waker;
 use crate::machine;
@@ -121,7 +122,7 @@ pub fn record_with(
     for note in config.notes.iter().chain(&missing).chain(&reservation.note()) {
         drain.writer.note(note);
     }
-    let namer = config.namer.clone();
+    let namer = Namer::from(config.namer.clone());
     let (wall, cpu_used) = (Duration::ZERO, 0);
     let (snapshots, walk) = (Snapshots::new(config.every).into_folder(config.every_into.clone()), config.walk);
     let mut running = Running {

@@ -3,9 +3,9 @@
 use crate::child::snapshot_asked;
 use crate::found_names::Unnamed;
 use crate::jit::Jit;
+use crate::kept_names::Namer;
 use crate::machine;
 use crate::output::partial;
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
@@ -43,8 +43,8 @@ pub struct Now<'a> {
     pub files: &'a Files<'a>,
     /// Names of code made at run time.
     pub jit: &'a Jit,
-    /// The command that names functions.
-    pub namer: &'a [OsString],
+    /// Who names functions.
+    pub namer: &'a Namer,
 }
 
 /// The snapshots of a recording. Each is named on a thread of its own, one after the other.
@@ -56,6 +56,8 @@ pub struct Snapshots {
     /// Where those go whose time has come, and how many they are.
     folder: Option<PathBuf>,
     timed: u32,
+    /// Number of samples in the last one.
+    samples: u64,
     naming: Option<(PathBuf, JoinHandle<io::Result<()>>)>,
     failed: Option<Made>,
 }
@@ -77,6 +79,16 @@ impl Snapshots {
         self.naming.is_none() && self.failed.is_none() && (is_time || snapshot_asked(false))
     }
 
+    /// Whether one is to be taken that has more samples than the last one, of this number of them; else the next time is
+    /// waited for.
+    pub fn is_due_with(&mut self, samples: u64) -> bool {
+        let is_due = self.is_due();
+        if is_due && samples == self.samples {
+            self.next = self.every.map(|every| Instant::now() + every);
+        }
+        is_due && samples != self.samples
+    }
+
     /// Whether [`Snapshots::made`] has something to say.
     pub fn is_made(&self) -> bool {
         self.failed.is_some() || self.naming.as_ref().is_some_and(|(_, naming)| naming.is_finished())
@@ -94,6 +106,7 @@ impl Snapshots {
 
     /// Copies the recording, and begins to name what is in the copy.
     pub fn take(&mut self, now: &Now<'_>) {
+        self.samples = now.samples;
         let asked = snapshot_asked(true);
         let path = match self.folder.as_ref().filter(|_| !asked) {
             Some(folder) => {
@@ -120,9 +133,9 @@ fn begin(now: &Now<'_>, path: &Path) -> io::Result<JoinHandle<io::Result<()>>> {
     let copy = copy(now.file, path)?;
     let mut recording = Recording::read_open(copy.as_file(), path).map_err(io::Error::other)?;
     let unnamed = Unnamed::of(&recording, now.files, Some(now.jit));
-    let (namer, samples, path) = (now.namer.to_vec(), now.samples, path.to_owned());
+    let (namer, samples, path) = (now.namer.clone(), now.samples, path.to_owned());
     Builder::new().name("snapshot".to_owned()).spawn(move || {
-        let mut names = unnamed.name(&recording, &namer, |_| {});
+        let mut names = unnamed.name_by(&recording, &namer, |_| {});
         names.notes.insert(0, NOTE.to_owned());
         // Reading has left the file's position at its end.
         let mut writer = Writer::resume(copy.as_file().try_clone()?);

@@ -92,6 +92,7 @@ pub struct Survey {
     looks: u32,
     due: Instant,
     due_at_rest: Instant,
+    is_off: bool,
 }
 
 impl Survey {
@@ -102,12 +103,17 @@ impl Survey {
         let (members, gone) = (HashMap::new(), BTreeMap::new());
         let (program, own) = (see(program).map(|seen| seen.id()), Own::new(preload, without_children));
         let period = 1_000_000_000 / u64::from(rate.max(1));
-        Survey { program, own, period, members, gone, begun, looks: 0, due: begun + FIRST, due_at_rest: begun }
+        Survey { program, own, period, members, gone, begun, looks: 0, due: begun + FIRST, due_at_rest: begun, is_off: false }
+    }
+
+    /// The same, which never looks.
+    pub fn off(self) -> Survey {
+        Survey { is_off: true, ..self }
     }
 
     /// Whether it is time for a look. `rests`: the recorded processes do nothing.
     pub fn is_due(&self, rests: bool) -> bool {
-        Instant::now() >= if rests { self.due.max(self.due_at_rest) } else { self.due }
+        !self.is_off && Instant::now() >= if rests { self.due.max(self.due_at_rest) } else { self.due }
     }
 
     /// Looks at all processes of the family. `recorded`: the processes that have a block, with the periods of their

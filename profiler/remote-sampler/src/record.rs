@@ -5,16 +5,19 @@ use crate::notes::{how, losses, not_recorded};
 use crate::open_files;
 use crate::prepared::{prepare, Unprepared};
 use crate::running::Running;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 use uunwind_recorder::child::{self, interrupted};
 use uunwind_recorder::found_names::Unnamed;
+use uunwind_recorder::kept_names::Namer;
 use uunwind_recorder::naming::Progress;
 use uunwind_recorder::output::{default_name, finish, OutputFile};
-use uunwind_recorder::snapshot::Made;
+use uunwind_recorder::snapshot::{Made, Snapshots};
 use uunwind_recorder::{lines, machine, Outcome, RecordError};
 use uunwind_recording::{End, EndCause, Object, Recording, Settings, Writer};
 use uunwind_remote::dump::{command, exe};
@@ -43,14 +46,50 @@ pub struct Attach {
     pub flags: u32,
     /// Path of the recording; `None`: `uu-<program>-<pid>.uu` in the working directory.
     pub output: Option<PathBuf>,
-    /// The command that names functions in a process of its own.
-    pub namer: Vec<OsString>,
+    /// Who names functions, in a process of its own.
+    pub namer: Namer,
     /// Whether functions are named when the recording is over.
     pub named: bool,
     /// Labels of all samples.
     pub labels: Vec<(String, String)>,
     /// Why it is recorded from outside, for people.
     pub why: String,
+    /// It is one of many recordings of this process, each on a thread of its own.
+    pub among: Option<Among>,
+}
+
+/// What is so of a recording among others. No signal ends it (`child::catch_signals_for_many`).
+#[derive(Clone, Debug)]
+pub struct Among {
+    /// Ends the recording.
+    pub ends: Arc<AtomicBool>,
+    /// Time between passes over the rings, and between looks for threads.
+    pub interval: Duration,
+    /// The recording ends when it has this number of samples.
+    pub samples: u64,
+    /// Number of recordings that share the open files.
+    pub recordings: usize,
+}
+
+impl Attach {
+    /// Whether it was asked to end, or has as many samples as are wanted.
+    pub fn is_over_with(&self, samples: u64) -> bool {
+        self.among.as_ref().is_some_and(|among| among.ends.load(Ordering::Relaxed) || samples >= among.samples)
+    }
+
+    /// Number of files that may be kept open, of the share of one.
+    pub fn open_files(&self) -> usize {
+        open_files::share() / self.among.as_ref().map_or(1, |among| among.recordings.max(1))
+    }
+
+    /// Whether a snapshot is due. Among other recordings, one without new samples is left out.
+    pub fn is_due(&self, snapshots: &mut Snapshots, samples: u64) -> bool {
+        if self.among.is_some() {
+            snapshots.is_due_with(samples)
+        } else {
+            snapshots.is_due()
+        }
+    }
 }
 
 /// Why nothing was recorded.
@@ -97,7 +136,7 @@ pub fn record(
     // From here on, the descriptor shows the end of this very process.
     let pidfd = child::pidfd(pid).ok();
     let (path, output) = create_output(attach)?;
-    let share = open_files::share();
+    let share = attach.open_files();
     // Before anybody learns that the recording has begun: what the process does then is seen as a change.
     let first = prepare(pid, pidfd.as_ref(), cache, plugins).map_err(|why| match why {
         Unprepared::Ended => DumpError::NoProcess(pid),
@@ -149,7 +188,7 @@ pub fn record(
     if let Some(recording) = &mut recording {
         let places = |object: &Object| files.of(object);
         let unnamed = Unnamed::of(recording, &places, Some(&jit));
-        let names = unnamed.name(recording, &attach.namer, |done| event(Event::Naming(done)));
+        let names = unnamed.name_by(recording, &attach.namer, |done| event(Event::Naming(done)));
         let names = names.with_lines(lines::decode(recording, plugins.analysers()));
         plugins.analysers().close();
         names.append(recording, &mut writer, machine::own_cpu(0));

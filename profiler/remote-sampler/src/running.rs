@@ -67,6 +67,7 @@ impl<'a> Running<'a> {
         sampler.awaiting = attach.flags & uunwind_ring::FLAG_AWAITING != 0;
         sampler.with_children = attach.with_children;
         sampler.open_files = share;
+        sampler.ends = attach.among.as_ref().map(|among| among.ends.clone());
         sampler.snapshots = Snapshots::new(attach.every).into_folder(attach.every_into.clone());
         let of = Of { pid: attach.pid, with_children: attach.with_children, ..Of::default() };
         sampler.switch = Some(Switch::new(of, attach.start_paused));
@@ -104,7 +105,7 @@ impl<'a> Running<'a> {
                 Ok(Pause::Snapshot) => {
                     self.snapshot(kept, path);
                     report(self.sampler.snapshots.made(false), event);
-                    None
+                    self.attach.is_over_with(self.sampler.tally.samples).then_some(EndCause::Asked)
                 }
                 Ok(Pause::Children(children)) => {
                     self.add_children(children);
@@ -154,7 +155,7 @@ impl<'a> Running<'a> {
 
     /// Makes a snapshot that is due.
     fn snapshot(&mut self, file: &File, path: &Path) {
-        if self.sampler.snapshots.is_due() {
+        if self.attach.is_due(&mut self.sampler.snapshots, self.sampler.tally.samples) {
             let (places, namer) = (|object: &Object| self.files.of(object), &self.attach.namer);
             let (samples, jit) = (self.sampler.tally.samples, &self.jit);
             self.sampler.snapshots.take(&Now { file, path, samples, files: &places, jit, namer });

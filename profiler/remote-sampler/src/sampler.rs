@@ -14,6 +14,7 @@ mod names;
 use crate::followed::Known;
 use crate::target::{is_ready, Target};
 use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 use uunwind_clock::Instant;
@@ -98,6 +99,8 @@ pub struct Sampler {
     pub switch: Option<Switch>,
     /// When the recording ends by itself.
     pub until: Option<Instant>,
+    /// Ends it, where signals do not.
+    pub ends: Option<Arc<AtomicBool>>,
     /// Frames that await those of the stack are wanted.
     pub awaiting: bool,
     /// The recording.
@@ -136,6 +139,7 @@ impl Sampler {
             snapshots: Snapshots::default(),
             switch: None,
             until: None,
+            ends: None,
             awaiting: false,
             writer,
             tally: Tally::default(),
@@ -307,7 +311,7 @@ impl Sampler {
     fn wait_until(&self, next: Instant) -> Option<EndCause> {
         loop {
             let now = Instant::now();
-            if interrupted().is_some() {
+            if interrupted().is_some() || self.ends.as_ref().is_some_and(|ends| ends.load(Ordering::Relaxed)) {
                 return Some(EndCause::Asked);
             }
             if self.until.is_some_and(|until| now >= until) {

@@ -144,6 +144,13 @@ impl Analysers {
         self.answers.iter_mut().for_each(Answers::shrink);
     }
 
+    /// Ends the processes of plugins from which no answer is outstanding: they are started again when they are asked.
+    pub fn rest(&mut self) {
+        for analyser in self.list.iter_mut().filter(|analyser| analyser.queue.is_empty()) {
+            analyser.server = None;
+        }
+    }
+
     /// Whether answers are outstanding.
     pub fn is_busy(&self) -> bool {
         self.list.iter().any(|a| !a.queue.is_empty())

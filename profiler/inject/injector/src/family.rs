@@ -17,7 +17,6 @@ use uunwind_remote::doing;
 use uunwind_remote::refusal::is_gone;
 use uunwind_remote::threads::{children, tids};
 use uunwind_remote_sampler::followed::{Known, Unseen};
-use uunwind_remote_sampler::open_files;
 use uunwind_remote_sampler::prepared::Image;
 use uunwind_ring::layout::FORKED;
 
@@ -147,7 +146,7 @@ impl Family {
     pub fn begin(pid: u32, with_children: bool, common: Common) -> Result<(Family, Memories), Declined> {
         let parent = Stat::of(pid).and_then(|stat| stat.number(4)).unwrap_or(0) as u32;
         let (first, memories) = Followed::begin(pid, (parent, 0), &common)?;
-        let files = open_files::share() / if with_children { PROCESSES } else { 1 };
+        let files = common.files / if with_children { PROCESSES } else { 1 };
         let mut family = Family {
             common,
             with_children,

@@ -34,12 +34,19 @@ pub struct Common {
     flags: u32,
     /// The files of the session and of the facts; none before the first sampler is in.
     memories: Option<Arc<[OwnedFd; 2]>>,
+    /// Number of files that may be kept open.
+    pub files: usize,
 }
 
 impl Common {
     /// For samplers of this file, with this rate in Hz and these `FLAG_*`.
     pub fn new(object: &Path, rate: u32, flags: u32) -> Common {
-        Common { object: object.to_owned(), rate, flags: flags | FLAG_NO_CHILDREN, memories: None }
+        Common { object: object.to_owned(), rate, flags: flags | FLAG_NO_CHILDREN, memories: None, files: usize::MAX }
+    }
+
+    /// The same, with at most this number of files kept open.
+    pub fn with_files(self, files: usize) -> Common {
+        Common { files, ..self }
     }
 
     /// Samplers to come write into these memories.

@@ -136,7 +136,10 @@ pub struct Injected {
     /// The control memory's address there.
     control_at: u64,
     base: u64,
-    sampler: Sampler,
+    /// Distance of the sampler's function from there by which threads are armed.
+    change: u64,
+    /// Distances from there of the functions that sample allocations, and take them back.
+    hooks: [u64; 2],
     /// The program that it is in.
     pub image: Image,
     /// How long threads stood for it.
@@ -285,8 +288,23 @@ impl Injected {
         let stood = begun.elapsed();
         let note = made.close_in_children(pid, &place.code);
         let (control_at, base, image) = mapped?;
+        let (change, hooks) = (sampler.change, sampler.hooks);
         let (redirected, flags, borrowed) = (None, settings.flags, 1);
-        Ok(Injected { pid, place, control, control_at, base, sampler, image, stood, borrowed, note, redirected, flags })
+        Ok(Injected {
+            pid,
+            place,
+            control,
+            control_at,
+            base,
+            change,
+            hooks,
+            image,
+            stood,
+            borrowed,
+            note,
+            redirected,
+            flags,
+        })
     }
 
     fn put_in(
@@ -344,6 +362,7 @@ impl Injected {
         };
         let (control_at, base, image) = with_thread(pid, &place.code, none, map)?;
         stood += begun.elapsed();
+        let (change, hooks) = (sampler.change, sampler.hooks);
         let (redirected, flags, borrowed) = (None, settings.flags, 2);
         let injected = Injected {
             pid,
@@ -351,7 +370,8 @@ impl Injected {
             control,
             control_at,
             base,
-            sampler,
+            change,
+            hooks,
             image,
             stood,
             borrowed,
@@ -390,7 +410,7 @@ impl Injected {
                 // Before their first samples, which need the ids that they have here.
                 self.arm(&tids(self.pid)?, &[])?;
             }
-            let hooks = self.sampler.hooks.map(|hook| self.base + hook);
+            let hooks = self.hooks.map(|hook| self.base + hook);
             let with_mappings = self.flags & FLAG_MAPPINGS != 0;
             let begun = Instant::now();
             self.redirected = Some(Redirected::begin(self.pid, &self.place, hooks, with_mappings)?);
@@ -423,7 +443,7 @@ impl Injected {
                 outer: *outer,
                 error: 0,
             }));
-            let (function, argument) = (self.base + self.sampler.change, self.control_at);
+            let (function, argument) = (self.base + self.change, self.control_at);
             self.with_thread(|thread| thread.call_function(function, argument))?;
             let control = self.control.get();
             let wrong = control.requests.iter().take(batch.len()).filter(|request| request.error != 0);

@@ -68,8 +68,8 @@ pub fn record(
     check(pid).map_err(AttachError::from)?;
     let (path, output) = create_output(attach)?;
     let languages = analysers.languages();
-    let mut objects = Objects::new(Cache::of_user(), analysers);
-    let common = Common::new(object, attach.rate, attach.flags);
+    let mut objects = Objects::new(Cache::of_user(), analysers).keep_open(attach.open_files());
+    let common = Common::new(object, attach.rate, attach.flags).with_files(attach.open_files());
     let reservation = Reservation::with(pid);
     let (family, memories) = Family::begin(pid, attach.with_children, common).map_err(Refusal::Declined)?;
     let Memories { session, mut facts } = memories;
@@ -100,6 +100,8 @@ pub fn record(
     // Of allocations, no share of the CPU time is expected.
     let of_allocations = is_of_allocations(attach.flags);
     let survey = Survey::new(pid, PathBuf::new(), true, if of_allocations { 1 } else { attach.rate });
+    // Each look goes through all processes of the machine.
+    let survey = if attach.among.is_some() { survey.off() } else { survey };
     let mut drain = Drain::new(session, facts, objects, writer, survey);
     drain.interval = if of_allocations { attach.rate } else { 0 };
     let mut snapshots = Snapshots::new(attach.every).into_folder(attach.every_into.clone());
@@ -138,7 +140,7 @@ pub fn record(
         let Drain { objects, jit, writer, .. } = &mut drain;
         let files = |object: &Object| objects.files(object);
         let unnamed = Unnamed::of(recording, &files, Some(jit));
-        let names = unnamed.name(recording, &attach.namer, |done| event(Event::Naming(done)));
+        let names = unnamed.name_by(recording, &attach.namer, |done| event(Event::Naming(done)));
         let names = names.with_lines(objects.lines(recording));
         objects.close_plugins();
         names.append(recording, writer, machine::own_cpu(0));
@@ -166,18 +168,20 @@ impl Running<'_> {
     /// Drains the rings until the recording is over; says why it is.
     fn until_over(&mut self, start: Instant, snapshots: &mut Snapshots, event: &mut impl FnMut(Event<'_>)) -> EndCause {
         let (mut next, mut second) = (start, start);
+        let interval = self.attach.among.as_ref().map_or(Duration::from_millis(INTERVAL.into()), |among| among.interval);
         loop {
             let now = Instant::now();
             if now >= next {
                 if let Some(cause) = self.look() {
                     return cause;
                 }
-                next = now + THREADS.max(now.elapsed() * SHARE).min(SECOND);
+                next = now + THREADS.max(interval).max(now.elapsed() * SHARE).min(SECOND);
             }
             if self.attach.duration.is_some_and(|duration| start.elapsed() >= duration) {
                 return EndCause::Duration;
             }
-            if interrupted().is_some() || child::take_term() {
+            let is_over = self.attach.is_over_with(self.drain.samples);
+            if is_over || interrupted().is_some() || child::take_term() {
                 return EndCause::Asked;
             }
             let look = second.elapsed() >= SECOND;
@@ -192,12 +196,15 @@ impl Running<'_> {
             if look {
                 second = Instant::now();
                 self.drain.writer.flush();
+                if self.attach.among.is_some() {
+                    self.drain.objects.rest_plugins();
+                }
             }
-            if snapshots.is_due() {
+            if self.attach.is_due(snapshots, self.drain.samples) {
                 self.snapshot(snapshots);
             }
             report(snapshots.made(false), event);
-            if wait(self.family.poll_fds(), INTERVAL).iter().any(|ready| *ready) {
+            if wait(self.family.poll_fds(), interval.as_millis() as u32).iter().any(|ready| *ready) {
                 next = Instant::now();
             }
         }

@@ -4,6 +4,7 @@ use crate::child::{take_term, wait, Child};
 use crate::config::{Outcome, Walk};
 use crate::drain::Drain;
 use crate::found_names::{FoundNames, Unnamed};
+use crate::kept_names::Namer;
 use crate::listener::Waker;
 use crate::machine;
 use crate::naming::Progress;
@@ -13,7 +14,6 @@ use crate::safe_path::SafePaths;
 use crate::snapshot::{Now, Snapshots};
 use crate::switch::Switch;
 use crate::traceme;
-use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ pub struct Running {
     pub(super) older: Option<Older>,
     /// The recording's file, also if its path now leads to another one.
     pub(super) kept: File,
-    pub(super) namer: Vec<OsString>,
+    pub(super) namer: Namer,
     pub(super) rename_error: Option<std::io::Error>,
     pub(super) naming: Option<Recording>,
     /// Time from the start of the program to the end of the recording.
@@ -269,7 +269,7 @@ impl Running {
             walk(&mut recording, &files);
         }
         let unnamed = Unnamed::of(&recording, &files, Some(&self.drain.jit));
-        let names = unnamed.name(&recording, &self.namer, progress);
+        let names = unnamed.name_by(&recording, &self.namer, progress);
         self.append(names, recording);
     }
 
