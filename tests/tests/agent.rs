@@ -141,7 +141,7 @@ fn of<'r>(requests: &'r [Request], name: &str) -> Vec<Request> {
 #[track_caller]
 fn is_as_before(pid: u32) {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("a process");
-    assert!(!maps.contains("uu-"), "{maps}");
+    assert!(!maps.contains("memfd:uu-"), "{maps}");
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).expect("a mask");
     let caught = u64::from_str_radix(caught, 16).expect("a number");
@@ -211,7 +211,8 @@ fn services_are_found_profiled_and_pushed_under_their_names() {
     let time = |profile: &uunwind_tests::pprof::Profile, has: &str| -> u64 {
         profile.stacks.iter().filter(|(stack, _)| stack.contains(has)).map(|(_, values)| values[1]).sum()
     };
-    assert!(got.sum(1) <= all, "{} ns of {all}: {got:?}", got.sum(1));
+    // A sample stands for whole periods. None is in two profiles.
+    assert!(got.sum(1) as f64 <= all as f64 * 1.3, "{} ns of {all}: {got:?}", got.sum(1));
     assert!(got.sum(1) as f64 >= (used - from) as f64 * 0.8, "{} ns of {}: {got:?}", got.sum(1), used - from);
     assert!(time(&got, "spins;serves;main") as f64 >= got.sum(1) as f64 * 0.9, "{got:?}");
     let of_app = sums(&of(&requests, "app"));
