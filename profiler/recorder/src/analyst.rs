@@ -116,6 +116,13 @@ impl Analyst {
         }
     }
 
+    /// Ends the thread, if it has nothing to do: from here on, objects are analysed by the calling thread.
+    pub fn rest(&mut self) {
+        if self.waiting == 0 {
+            self.end();
+        }
+    }
+
     /// Whether the thread ended in the middle of an object. True once.
     pub fn take_failed(&mut self) -> bool {
         std::mem::take(&mut self.failed)
@@ -126,6 +133,12 @@ impl Drop for Analyst {
     /// Lets the thread finish its current object, because it may be writing to the cache. Does not wait when uu must
     /// end.
     fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Analyst {
+    fn end(&mut self) {
         if let Some(Thread { images, findings, handle }) = self.thread.take() {
             drop((images, findings));
             while !handle.is_finished() && interrupted().is_none() {

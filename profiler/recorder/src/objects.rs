@@ -251,9 +251,10 @@ impl Objects {
         self.claims.analysers().close();
     }
 
-    /// Ends the processes of plugins that have nothing to do.
-    pub fn rest_plugins(&mut self) {
+    /// Ends the processes of plugins and the thread that have nothing to do: they would do nothing for long.
+    pub fn rest(&mut self) {
         self.claims.analysers().rest();
+        self.analyst.rest();
     }
 
     /// Paths where the file of an object may be found by this process and the naming process: its path, and the

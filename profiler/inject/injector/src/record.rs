@@ -28,13 +28,15 @@ use uunwind_recording::{End, EndCause, Object, Recording, Writer, FROM_INSIDE};
 use uunwind_remote::refusal::check;
 use uunwind_remote::threads::children;
 use uunwind_remote_sampler::notes::not_recorded;
-use uunwind_remote_sampler::record::{create_output, report, settings, Attach, AttachError, Event};
+use uunwind_remote_sampler::record::{create_output, report, settings, Among, Attach, AttachError, Event};
 use uunwind_tables_build::Cache;
 
 /// Time between passes over the rings, in ms.
 const INTERVAL: u32 = 10;
 /// Time between checks for processes and threads that are gone, and between writes to the file.
 const SECOND: Duration = Duration::from_secs(1);
+/// Among other recordings, the longest time between looks at a process that does nothing.
+const IDLE: Duration = Duration::from_secs(10);
 /// Looks at processes take at most one of this many parts of the time.
 const SHARE: u32 = 10;
 /// At most this number of files is analysed before the first sample.
@@ -167,21 +169,22 @@ struct Running<'a> {
 impl Running<'_> {
     /// Drains the rings until the recording is over; says why it is.
     fn until_over(&mut self, start: Instant, snapshots: &mut Snapshots, event: &mut impl FnMut(Event<'_>)) -> EndCause {
+        if let Some(among) = &self.attach.among {
+            return self.until_over_among(among, snapshots, event);
+        }
         let (mut next, mut second) = (start, start);
-        let interval = self.attach.among.as_ref().map_or(Duration::from_millis(INTERVAL.into()), |among| among.interval);
         loop {
             let now = Instant::now();
             if now >= next {
                 if let Some(cause) = self.look() {
                     return cause;
                 }
-                next = now + THREADS.max(interval).max(now.elapsed() * SHARE).min(SECOND);
+                next = now + THREADS.max(now.elapsed() * SHARE).min(SECOND);
             }
             if self.attach.duration.is_some_and(|duration| start.elapsed() >= duration) {
                 return EndCause::Duration;
             }
-            let is_over = self.attach.is_over_with(self.drain.samples);
-            if is_over || interrupted().is_some() || child::take_term() {
+            if interrupted().is_some() || child::take_term() {
                 return EndCause::Asked;
             }
             let look = second.elapsed() >= SECOND;
@@ -196,18 +199,45 @@ impl Running<'_> {
             if look {
                 second = Instant::now();
                 self.drain.writer.flush();
-                if self.attach.among.is_some() {
-                    self.drain.objects.rest_plugins();
-                }
             }
-            if self.attach.is_due(snapshots, self.drain.samples) {
+            if snapshots.is_due() {
                 self.snapshot(snapshots);
             }
             report(snapshots.made(false), event);
-            if wait(self.family.poll_fds(), interval.as_millis() as u32).iter().any(|ready| *ready) {
+            if wait(self.family.poll_fds(), INTERVAL).iter().any(|ready| *ready) {
                 next = Instant::now();
             }
         }
+    }
+
+    /// The same for one of many recordings: nothing is looked at before the process has used the CPU time of a sample, or
+    /// a while has passed.
+    fn until_over_among(
+        &mut self,
+        among: &Among,
+        snapshots: &mut Snapshots,
+        event: &mut impl FnMut(Event<'_>),
+    ) -> EndCause {
+        let period = 1_000_000_000 / u64::from(self.attach.rate.max(1));
+        let (mut last, mut used, mut has_ended) = (None::<Instant>, 0, false);
+        while !self.attach.is_over_with(self.drain.samples) {
+            let now = machine::exact_cpu_of(self.attach.pid);
+            let is_worth = now.is_none_or(|now| now.saturating_sub(used) >= period);
+            if has_ended || is_worth || last.is_none_or(|last| last.elapsed() >= IDLE) {
+                (last, used) = (Some(Instant::now()), now.unwrap_or(used));
+                if let Some(cause) = self.look() {
+                    return cause;
+                }
+                self.drain.pass(true);
+                self.drain.objects.rest();
+            }
+            if snapshots.is_due_with(self.drain.samples) {
+                self.snapshot(snapshots);
+            }
+            report(snapshots.made(false), event);
+            has_ended = wait(self.family.poll_fds(), among.interval.as_millis() as u32).iter().any(|ready| *ready);
+        }
+        EndCause::Asked
     }
 
     /// Looks for processes and threads that are new or gone. Says why the recording is over, if none is left.
