@@ -95,7 +95,8 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
 }
 
 fn file_path(options: &Options) -> Result<PathBuf, Failure> {
-    let given = options.config.clone().ok_or_else(|| Failure::usage("no file with rules given: -c FILE", "uu agent"))?;
+    let given =
+        options.config.clone().ok_or_else(|| Failure::usage("no file with rules given: -c FILE", "uu agent"))?;
     options::path(given, "-c")
 }
 
@@ -127,7 +128,8 @@ fn matches(config: &Config) -> String {
     for (rule, rows) in config.rules.iter().zip(&found) {
         let count = rows.len();
         let service = rule.service.as_deref().unwrap_or("(skip)");
-        out += &format!("rule at line {}, {service}: {count} processes{}\n", rule.line, if count == 0 { "" } else { ":" });
+        out +=
+            &format!("rule at line {}, {service}: {count} processes{}\n", rule.line, if count == 0 { "" } else { ":" });
         out += status::table(&["PID", "SERVICE", "COMMAND"], rows).trim_start_matches('\n');
         out += "\n";
     }

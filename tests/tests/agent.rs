@@ -1,4 +1,5 @@
-//! `uu agent`: processes that rules name are found, profiled and pushed under their service's name, as they come and go.
+//! `uu agent`: processes that rules name are found, profiled and pushed under their service's name, as they come and
+//! go.
 
 use serde_json::Value;
 use std::fs::{self, File};
@@ -156,7 +157,17 @@ fn services_are_found_profiled_and_pushed_under_their_names() {
     let script = scratch.join("agent_app.py");
     fs::write(
         &script,
-        "import sys, time\ndef serve():\n    end = time.process_time() + 0.05\n    while time.process_time() < end:\n        pass\n    time.sleep(0.02)\nprint('ready', flush=True)\nwhile True:\n    serve()\n",
+        "\
+import time
+def serve():
+    end = time.process_time() + 0.05
+    while time.process_time() < end:
+        pass
+    time.sleep(0.02)
+print('ready', flush=True)
+while True:
+    serve()
+",
     )
     .expect("a file");
     let mut first = served(&program, &scratch, "a");
@@ -257,6 +268,31 @@ fn a_killed_agent_harms_nobody() {
     let stacks = sums(&of(&server.end(), "k")).stacks;
     assert!(stacks.keys().any(|stack| stack.contains("spins;serves;main")), "{stacks:?}");
     assert_eq!(running.close(), Some(7));
+}
+
+/// By OTLP, each service is a resource of its own.
+#[test]
+fn a_collector_gets_each_service_as_a_resource() {
+    let scratch = paths::scratch("agent-otlp");
+    let (program, server) = (service(&scratch), Server::start(|_| ok()));
+    let both = [served(&program, &scratch, "o1"), served(&program, &scratch, "o2")];
+    let config = head(&server).replace("http://", "otlp+http://")
+        + &rule(&scratch, "o1", "service = \"first service\"\nlabels = { \"a.b\" = \"c\" }")
+        + &rule(&scratch, "o2", "service = \"second\"");
+    let mut agent = Agent::start(&scratch, &config);
+    agent.wait_for(&both.each_ref().map(Running::pid));
+    let has = |request: &Request, name: &str| {
+        let plain = uunwind_tests::pprof::gunzip(&request.body);
+        plain.windows(name.len()).any(|bytes| bytes == name.as_bytes())
+    };
+    wait_for("profiles of both", || {
+        let requests = server.so_far();
+        ["first service", "second"].iter().all(|name| requests.iter().any(|request| has(request, name)))
+    });
+    agent.end();
+    let requests = server.end();
+    assert!(requests.iter().all(|request| request.line.starts_with("POST /v1development/profiles ")), "{requests:?}");
+    assert!(requests.iter().all(|request| has(request, "first service") != has(request, "second")));
 }
 
 /// A process that ends gives its place, its name and its id to others.
@@ -373,7 +409,10 @@ fn what_is_wrong_in_the_file_is_said_before_anything_is_done() {
     let scratch = paths::scratch("agent-wrong");
     let file = scratch.join("agent.toml");
     for (text, says) in [
-        ("[push]\nurl = \"http://h\"\n[[rule]]\nname = \"x\"\nservice = \"x\"\nrate = 0\n", "line 6: rule.rate 0: it takes"),
+        (
+            "[push]\nurl = \"http://h\"\n[[rule]]\nname = \"x\"\nservice = \"x\"\nrate = 0\n",
+            "line 6: rule.rate 0: it takes",
+        ),
         ("[push]\nurl = \"http://h\"\n[[rule]]\nservice = \"x\"\n", "line 3: this rule has no condition"),
         ("[[rule]]\nname = \"x\"\nservice = \"x\"\n", "push.url is missing"),
     ] {

@@ -11,7 +11,8 @@ fn rules_are_valid() {
     let (scratch, folder) = (paths::scratch("agent-examples"), paths::root().join("examples/agent"));
     let manifest = fs::read_to_string(folder.join("daemonset.yaml")).expect("a manifest");
     let inside = manifest.split_once("agent.toml: |\n").expect("rules").1.split_once("\n---").expect("an end").0;
-    let inside: String = inside.lines().map(|line| format!("{}\n", line.strip_prefix("    ").unwrap_or(line))).collect();
+    let inside: String =
+        inside.lines().map(|line| format!("{}\n", line.strip_prefix("    ").unwrap_or(line))).collect();
     fs::write(scratch.join("inside.toml"), inside).expect("a file");
     for file in [folder.join("agent.toml"), scratch.join("inside.toml")] {
         let mut command = uu::command(&scratch, &["agent", "check", "-c"]);
@@ -67,7 +68,10 @@ fn the_manifest_is_yaml_and_has_no_more_rights_than_it_says() {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let all: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
     let pod = &all[1]["spec"]["template"]["spec"];
-    assert_eq!((&all[0]["kind"], &all[1]["kind"], &pod["hostPID"]), (&"ConfigMap".into(), &"DaemonSet".into(), &true.into()));
+    assert_eq!(
+        (&all[0]["kind"], &all[1]["kind"], &pod["hostPID"]),
+        (&"ConfigMap".into(), &"DaemonSet".into(), &true.into())
+    );
     let unit = fs::read_to_string(paths::root().join("examples/agent/uu-agent.service")).expect("a unit");
     let line = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("capabilities");
     let of_unit: Vec<&str> = line.split(' ').map(|name| name.strip_prefix("CAP_").expect("a capability")).collect();

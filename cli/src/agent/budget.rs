@@ -79,7 +79,8 @@ impl Budget {
 /// Number of the machine's CPUs that run.
 fn cpus() -> f64 {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let is_cpu = |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let is_cpu =
+        |line: &&str| line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
     text.lines().filter(is_cpu).count().max(1) as f64
 }
 

@@ -5,7 +5,7 @@
 //!
 //! [docs/agent.md]: ../../../../docs/agent.md
 
-use super::rules::{check, Field, Rule};
+use super::rules::{check, example, Field, Rule};
 use crate::exit::Failure;
 use crate::options::{self, Mode};
 use crate::record::store::{credentials, variable};
@@ -27,9 +27,8 @@ const FASTEST: i64 = 1000;
 const TABLES: &str = "[push], [agent] and [[rule]]";
 const OF_PUSH: &[&str] = &["url", "every"];
 const OF_AGENT: &[&str] = &["rate", "mode", "outside", "labels", "scan", "cpu", "memory", "processes", "socket"];
-const OF_RULE: &[&str] = &[
-    "service", "skip", "name", "command", "cgroup", "container", "user", "env", "rate", "mode", "outside", "labels",
-];
+const OF_RULE: &[&str] =
+    &["service", "skip", "name", "command", "cgroup", "container", "user", "env", "rate", "mode", "outside", "labels"];
 
 /// What the file says.
 #[derive(Clone, Debug)]
@@ -242,13 +241,17 @@ impl<'t, 'i> Table<'t, 'i> {
             Some(_) => None,
         };
         let value = value.filter(|value| *value > 0.0 && *value <= 100.0);
-        value.ok_or_else(|| self.wrong(key, "is a share of all CPUs in percent: a number above 0, up to 100, such as 2.5"))
+        value.ok_or_else(|| {
+            self.wrong(key, "is a share of all CPUs in percent: a number above 0, up to 100, such as 2.5")
+        })
     }
 
     fn bytes(&self, key: &str, default: u64) -> Result<u64, Wrong> {
         let Some(text) = self.text(key)? else { return Ok(default) };
         let bytes = options::bytes(&OsString::from(&text), key);
-        Ok(bytes.map_err(|_| self.wrong(key, format!("{text:?}: it takes bytes as a string, such as \"256M\"")))?.into())
+        Ok(bytes
+            .map_err(|_| self.wrong(key, format!("{text:?}: it takes bytes as a string, such as \"256M\"")))?
+            .into())
     }
 
     fn mode(&self, default: Mode) -> Result<Mode, Wrong> {
@@ -264,9 +267,8 @@ impl<'t, 'i> Table<'t, 'i> {
     fn pairs(&self, key: &str) -> Result<Vec<(String, String)>, Wrong> {
         let Some((_, value)) = self.get(key) else { return Ok(Vec::new()) };
         let takes = "it takes a table of strings, such as { zone = \"b\" }";
-        let table = value.as_table().ok_or_else(|| {
-            self.wrong(key, format!("is of type {}: {takes}", value.type_str()))
-        })?;
+        let table =
+            value.as_table().ok_or_else(|| self.wrong(key, format!("is of type {}: {takes}", value.type_str())))?;
         let pair = |(name, value): (&Spanned<DeString<'_>>, &Spanned<DeValue<'_>>)| match value.get_ref() {
             DeValue::String(text) => Ok((name.get_ref().to_string(), text.to_string())),
             other => Err((
@@ -308,9 +310,8 @@ impl<'t, 'i> Table<'t, 'i> {
             let keys = "name, command, cgroup, container, user, env";
             return Err((self.at, format!("this rule has no condition: it takes one or more of {keys}")));
         }
-        let unknown = |(field, name): &&(Field, String)| {
-            *field == Field::User && super::processes::user_id(name).is_none()
-        };
+        let unknown =
+            |(field, name): &&(Field, String)| *field == Field::User && super::processes::user_id(name).is_none();
         if let Some((_, name)) = conditions.iter().find(unknown) {
             return Err(self.wrong("user", format!("{name:?}: /etc/passwd has no such user; give a name or a number")));
         }
@@ -331,9 +332,8 @@ impl<'t, 'i> Table<'t, 'i> {
         if let Some(name) = &service {
             self.check_places("service", name)?;
             // What stands in for a process is made to fit.
-            let filled = |text: &str| text.replace('{', "").replace('}', "").replace("env:", "");
-            let texts: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={}", filled(value))).collect();
-            target(url, &filled(name), &texts, None).map_err(|error| match error {
+            let texts: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={}", example(value))).collect();
+            target(url, &example(name), &texts, None).map_err(|error| match error {
                 TargetError::Label | TargetError::Attribute => self.wrong("labels", format!("{texts:?}: {error}")),
                 error => self.wrong("service", format!("{name:?}: {error}")),
             })?;
@@ -388,10 +388,18 @@ mod tests {
             ("[push]\nurl = 4040\n", 2, "push.url is of type integer: it takes a string"),
             ("[push]\nurl = \"\"\n", 2, "push.url is empty"),
             ("[push]\nurl = \"http://h\"\nevry = 1\n", 3, "push.evry is unknown: the keys are url, every"),
-            ("[push]\nurl = \"http://h\"\nevery = 0\n[[rule]]\nname = \"x\"\nskip = true\n", 3, "push.every 0: it takes"),
+            (
+                "[push]\nurl = \"http://h\"\nevery = 0\n[[rule]]\nname = \"x\"\nskip = true\n",
+                3,
+                "push.every 0: it takes",
+            ),
             (&format!("{PUSH}[rule]\n"), 3, "write [[rule]] as one of them"),
             (PUSH, 3, "there is no [[rule]]"),
-            (&format!("{PUSH}[[rule]]\nservice = \"x\"\n"), 3, "this rule has no condition: it takes one or more of name"),
+            (
+                &format!("{PUSH}[[rule]]\nservice = \"x\"\n"),
+                3,
+                "this rule has no condition: it takes one or more of name",
+            ),
             (&format!("{PUSH}[[rule]]\nname = \"x\"\n"), 3, "rule.service is missing"),
             (&format!("{PUSH}{rule}skip = true\n"), 6, "rule.skip and rule.service do not go together"),
             (&format!("{PUSH}{rule}rate = 1001\n"), 6, "rule.rate 1001: it takes a whole number from 1 to 1000"),
@@ -401,8 +409,16 @@ mod tests {
             (&format!("{PUSH}{rule}env = \"A=b\"\n"), 6, "rule.env is of type string: it takes a table of strings"),
             (&format!("{PUSH}{rule}env = {{ A = 1 }}\n"), 6, "rule.env.A is of type integer"),
             (&format!("{PUSH}{rule}outside = 1\n"), 6, "rule.outside is of type integer: it takes true or false"),
-            (&format!("{PUSH}{rule}labels = {{ \"a b\" = \"c\" }}\n"), 6, "rule.labels [\"a b=c\"]: a label is KEY=VALUE"),
-            (&format!("{PUSH}[[rule]]\nname = \"x\"\nservice = \"a b\"\n"), 5, "rule.service \"a b\": the service's name"),
+            (
+                &format!("{PUSH}{rule}labels = {{ \"a b\" = \"c\" }}\n"),
+                6,
+                "rule.labels [\"a b=c\"]: a label is KEY=VALUE",
+            ),
+            (
+                &format!("{PUSH}[[rule]]\nname = \"x\"\nservice = \"a b\"\n"),
+                5,
+                "rule.service \"a b\": the service's name",
+            ),
             (&format!("{PUSH}[[rule]]\nname = \"x\"\nservice = \"{{nam}}\"\n"), 5, "{nam} stands for nothing"),
             (&format!("{PUSH}[agent]\ncpu = 0\n{rule}"), 4, "agent.cpu is a share of all CPUs in percent"),
             (&format!("{PUSH}[agent]\nmemory = \"x\"\n{rule}"), 4, "agent.memory \"x\": it takes bytes"),

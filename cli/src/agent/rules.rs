@@ -73,13 +73,13 @@ impl Rule {
         })
     }
 
-    /// How this process is to be profiled, if it is. `is_value`: whether a label may have this value.
+    /// How this process is to be profiled, if it is.
     fn wanted(&self, process: &Process) -> Option<Wanted> {
         let label = |(key, value): &(String, String)| {
-            let value = filled(value, process);
-            (!value.is_empty()).then(|| format!("{key}={}", plain(&value, ' ')))
+            let value = filled(value, process, ' ');
+            (!value.is_empty()).then(|| format!("{key}={value}"))
         };
-        let service = plain(&filled(self.service.as_ref()?, process), '/');
+        let service = filled(self.service.as_ref()?, process, '/');
         Some(Wanted {
             line: self.line,
             service: if service.is_empty() { "process".to_owned() } else { service },
@@ -107,6 +107,15 @@ pub fn check(text: &str) -> Result<(), String> {
     })
 }
 
+/// The text, with a letter in each place to be filled in.
+pub fn example(text: &str) -> String {
+    let part = |part: Part<'_>| match part {
+        Part::Text(text) => text.to_owned(),
+        Part::Word(_) => "x".to_owned(),
+    };
+    parts(text).into_iter().map(part).collect()
+}
+
 enum Part<'t> {
     Text(&'t str),
     Word(&'t str),
@@ -124,7 +133,8 @@ fn parts(text: &str) -> Vec<Part<'_>> {
     parts
 }
 
-fn filled(text: &str, process: &Process) -> String {
+/// The text, with what stands for the process. `also`: a character that stays in this, besides those of names.
+fn filled(text: &str, process: &Process, also: char) -> String {
     let word = |word: &str| match word {
         "name" => process.name().to_owned(),
         "user" => user_name(process.user()),
@@ -135,7 +145,7 @@ fn filled(text: &str, process: &Process) -> String {
     };
     let part = |part: Part<'_>| match part {
         Part::Text(text) => text.to_owned(),
-        Part::Word(name) => word(name),
+        Part::Word(name) => plain(&word(name), also),
     };
     parts(text).into_iter().map(part).collect()
 }
@@ -175,7 +185,7 @@ mod tests {
         ];
         let (index, wanted) = decide(&rules, &own).expect("a rule");
         let wanted = wanted.expect("a service");
-        assert_eq!((index, wanted.service), (2, plain(&format!("s/{}-{}-", own.name(), own.identity.pid), '/')));
+        assert_eq!((index, wanted.service), (2, format!("s {}-{}", own.name(), own.identity.pid)));
         assert_eq!(wanted.labels, [format!("who={}", user_name(own.user()))]);
         assert_eq!(decide(&rules[3..], &own), Some((0, None)));
         assert_eq!(decide(&rules[..2], &own), None);
@@ -185,6 +195,7 @@ mod tests {
     fn places_that_nothing_stands_for_are_named() {
         assert_eq!(check("a{name}{user}{container}{cgroup}{pid}{env:X}b{"), Ok(()));
         assert_eq!(check("{name}-{nam}"), Err("{nam}".to_owned()));
+        assert_eq!(example("a/{name}b{pid}{c"), "a/xbx{c");
         assert_eq!(check("{env:}"), Err("{env:}".to_owned()));
     }
 }

@@ -106,7 +106,8 @@ pub fn ask(path: &Path) -> Result<String, Failure> {
         _ => Failure::new(format!("the agent at {shown} cannot be asked: {e}. Its socket is its user's alone")),
     })?;
     let mut text = String::new();
-    let read = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| (&mut stream).take(LIMIT).read_to_string(&mut text));
+    let read =
+        stream.set_read_timeout(Some(PATIENCE)).and_then(|()| (&mut stream).take(LIMIT).read_to_string(&mut text));
     read.map_err(|e| Failure::new(format!("the agent at {shown} does not answer: {e}")))?;
     Ok(text)
 }

@@ -24,7 +24,7 @@ use uunwind_remote_sampler::{Attach, AttachError};
 use uunwind_ring::FLAG_WALL;
 use uunwind_tables_build::Cache;
 
-/// Time between passes over the rings of a process, and between looks for its threads: a thread that lives shorter is not
+/// Time between passes over the rings of a process, and between looks for its threads: one that lives shorter is not
 /// sampled.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Samples of a recording, after which the next one begins: each profile costs a copy of the recording so far.
@@ -116,6 +116,11 @@ impl Target {
         self.ends.load(Ordering::Relaxed)
     }
 
+    /// Whether the thread has ended.
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
     /// Waits for the end of the thread. False: it has panicked.
     pub fn join(self) -> bool {
         self.thread.join().is_ok()
@@ -160,7 +165,7 @@ impl Work {
 
     /// Makes a recording, and profiles of it. It is over when the process has ended, or when it is long enough.
     fn record_once(&self, id: u64, folder: &Path) -> Result<(), Failed> {
-        let _turn = &mut Some(self.kit.turn.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut turn = Some(self.kit.turn.lock().unwrap_or_else(PoisonError::into_inner));
         if self.ends.load(Ordering::Relaxed) || !Process::lives(self.identity) {
             return Ok(());
         }
@@ -171,7 +176,7 @@ impl Work {
         let mut attach = self.attach(folder);
         let mut begun = |event: Event<'_>, why: &str| {
             if matches!(event, Event::Begun(..)) {
-                _turn.take();
+                turn = None;
             }
             self.happened(id, event, why);
         };
@@ -251,4 +256,3 @@ fn never(error: &AttachError) -> Failed {
     );
     Failed { why: error.to_string(), again: !is_final }
 }
-

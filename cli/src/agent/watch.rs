@@ -19,11 +19,11 @@ use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::Arc;
 use std::time::Duration;
 use uunwind_clock::Instant;
-use uunwind_recorder::machine;
 use uunwind_recorder::child::{asked_to_end, catch_signals_for_many, take_hangup, wait};
+use uunwind_recorder::machine;
 use uunwind_report::formats::printable;
 
-/// Longest wait before a signal or what a recording says is taken notice of, in ms; and the same while recordings begin.
+/// Longest wait before a signal, or what a recording says, is taken notice of, in ms; the same while recordings begin.
 const SLICE: u32 = 250;
 const SHORT_SLICE: u32 = 20;
 /// Recordings that begin at a time.
@@ -143,9 +143,7 @@ impl Agent {
         if take_hangup() {
             self.read_again();
         }
-        for (identity, said) in self.said.try_iter().collect::<Vec<_>>() {
-            self.heard(identity, said);
-        }
+        self.listen();
         let now = Instant::now();
         if now >= self.next {
             self.scan(now);
@@ -176,6 +174,20 @@ impl Agent {
         }
     }
 
+    /// Hears what recordings say.
+    fn listen(&mut self) {
+        // Asked first: what these have said is there by then.
+        let ended = self.active.iter().filter(|(_, target)| target.has_ended());
+        let ended: Vec<Identity> = ended.map(|(identity, _)| *identity).collect();
+        for (identity, said) in self.said.try_iter().collect::<Vec<_>>() {
+            self.heard(identity, said);
+        }
+        for identity in ended {
+            let why = "its recording has failed: uu has panicked, see above".to_owned();
+            self.heard(identity, Said::Refused { why, again: true });
+        }
+    }
+
     fn heard(&mut self, identity: Identity, said: Said) {
         match said {
             Said::Begun(how) => {
@@ -202,9 +214,8 @@ impl Agent {
         let target = self.active.remove(&identity)?;
         self.failed += target.made.failed.load(Ordering::Relaxed);
         let wanted = target.wanted.clone();
-        if !target.join() {
-            terminal::warn(&format!("the recording of process {} has failed: uu has panicked", identity.pid));
-        }
+        // That it has panicked is said elsewhere.
+        target.join();
         Some(wanted)
     }
 
@@ -258,8 +269,8 @@ impl Agent {
     }
 
     fn look(&mut self, process: &processes::Process, now: Instant) -> Option<Verdict> {
-        let verdict = decide(&self.config.rules, process)
-            .map(|(rule, wanted)| Verdict { rule, is_own: process.is_uu(), wanted });
+        let verdict =
+            decide(&self.config.rules, process).map(|(rule, wanted)| Verdict { rule, is_own: process.is_uu(), wanted });
         let looks = self.known.get(&process.identity).filter(|known| known.comm == process.comm);
         let looks = looks.map_or(1, |known| known.looks.saturating_add(1));
         let known = Known { comm: process.comm.clone(), looks, looked: now, verdict: verdict.clone() };
@@ -308,7 +319,8 @@ impl Agent {
             return;
         }
         let why = over.unwrap_or_default();
-        let youngest = self.active.iter().filter(|(_, target)| !target.is_ending()).max_by_key(|(_, target)| target.since);
+        let youngest =
+            self.active.iter().filter(|(_, target)| !target.is_ending()).max_by_key(|(_, target)| target.since);
         if let Some((identity, target)) = youngest.filter(|_| self.budget.is_to_shed()) {
             target.end();
             let (identity, service) = (*identity, target.wanted.service.clone());
@@ -350,9 +362,7 @@ impl Agent {
         self.active.values().for_each(Target::end);
         let begun = Instant::now();
         while !self.active.is_empty() && begun.elapsed() < LAST {
-            for (identity, said) in self.said.try_iter().collect::<Vec<_>>() {
-                self.heard(identity, said);
-            }
+            self.listen();
             self.listener.answer(|| self.status());
             wait([self.listener.poll_fd()], SHORT_SLICE);
         }

@@ -94,7 +94,14 @@ mod tests {
 
     #[test]
     fn queries_are_encoded() {
-        let profile = Profile { bytes: vec![], from: 1_500_000_000, until: 11_500_000_000, rate: Some(99), samples: 7, query: String::new() };
+        let profile = Profile {
+            bytes: vec![],
+            from: 1_500_000_000,
+            until: 11_500_000_000,
+            rate: Some(99),
+            samples: 7,
+            query: String::new(),
+        };
         let query = query("a{b=c d,e=\u{e4}}", &profile);
         let (name, rest) = query.split_once('&').expect("parameters");
         assert_eq!(name, "name=a%7Bb%3Dc%20d%2Ce%3D%C3%A4%7D");

@@ -11,8 +11,8 @@ use crate::window::Profile;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use uunwind_clock::channel::{self, channel, Receiver};
@@ -56,7 +56,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Starts the thread. `target`: where profiles go, and who asks; its service is not looked at. `base`: the folder below which profiles wait. `say`: shows a line to the user.
+    /// Starts the thread. `target`: where profiles go, and who asks; its service is not looked at. `base`: the folder
+    /// below which profiles wait. `say`: shows a line to the user.
     pub fn start(target: Target, base: &Path, say: impl Fn(&str) + Send + 'static) -> io::Result<Sender> {
         let (spool, earlier) = Spool::open(base, &target.url())?;
         let (profiles, receiver) = channel();

@@ -48,8 +48,8 @@ impl Drop for Held {
     /// Releases the mutex, and unmaps the page, which would keep all of the memory. In another thread than the one that
     /// holds the mutex, both stay: that thread's list of robust mutexes points into the page.
     fn drop(&mut self) {
-        // SAFETY: the word lies inside the page, and is only ever looked at as an atomic. The mutex lives, and checks its
-        // owner; once it is released, nothing points into the page.
+        // SAFETY: the word lies inside the page, and is only ever looked at as an atomic. The mutex lives, and checks
+        // its owner; once it is released, nothing points into the page.
         unsafe {
             // Whoever still has the memory would wait in vain for the mutex to say so.
             (*self.0.add(offset_of!(FactsHeader, stopped)).cast::<AtomicU32>()).fetch_or(IS_OVER, Ordering::Release);

@@ -79,8 +79,8 @@ impl Snapshots {
         self.naming.is_none() && self.failed.is_none() && (is_time || snapshot_asked(false))
     }
 
-    /// Whether one is to be taken that has more samples than the last one, of this number of them; else the next time is
-    /// waited for.
+    /// Whether one is to be taken that has more samples than the last one, of this number of them; else the next time
+    /// is waited for.
     pub fn is_due_with(&mut self, samples: u64) -> bool {
         let is_due = self.is_due();
         if is_due && samples == self.samples {

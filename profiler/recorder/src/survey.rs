@@ -103,7 +103,18 @@ impl Survey {
         let (members, gone) = (HashMap::new(), BTreeMap::new());
         let (program, own) = (see(program).map(|seen| seen.id()), Own::new(preload, without_children));
         let period = 1_000_000_000 / u64::from(rate.max(1));
-        Survey { program, own, period, members, gone, begun, looks: 0, due: begun + FIRST, due_at_rest: begun, is_off: false }
+        Survey {
+            program,
+            own,
+            period,
+            members,
+            gone,
+            begun,
+            looks: 0,
+            due: begun + FIRST,
+            due_at_rest: begun,
+            is_off: false,
+        }
     }
 
     /// The same, which never looks.
