@@ -125,7 +125,7 @@ fn parse(text: &str) -> Result<Config, Wrong> {
     }
     Ok(Config {
         url,
-        every: push.seconds("every", 15)?,
+        every: push.seconds("every", 60)?,
         scan: agent.seconds("scan", 5)?,
         cpu: agent.percent("cpu", 2.0)?,
         memory: agent.bytes("memory", 256 << 20)?,
