@@ -1,4 +1,4 @@
-//! The files of `examples/agent/`: each is what it says, as far as this machine can tell.
+//! The files of `examples/agent/`: each is what it says, as far as this machine can check.
 
 use std::fs;
 use std::process::Command;

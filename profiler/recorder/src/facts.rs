@@ -268,6 +268,28 @@ mod tests {
     }
 
     #[test]
+    fn the_memory_goes_with_its_publisher() {
+        let mapped = |inode| {
+            let own = uunwind_elf::maps::of(std::process::id()).expect("mappings");
+            own.filter(|mapping| mapping.inode == inode).count()
+        };
+        let facts = FactsPublisher::create(TABLES_BYTES).expect("memfd");
+        let (inode, file) = (facts.memory.inode(), facts.file().try_clone_to_owned().expect("a file"));
+        assert!(mapped(inode) > 0);
+        drop(facts);
+        assert_eq!(mapped(inode), 0);
+        let mut stopped = [0; 4];
+        let at = offset_of!(FactsHeader, stopped) as u64;
+        std::os::unix::fs::FileExt::read_exact_at(&std::fs::File::from(file), &mut stopped, at).expect("it is there");
+        assert_eq!(u32::from_le_bytes(stopped), IS_OVER);
+        // The thread that holds the mutex still has it in its list.
+        let facts = FactsPublisher::create(TABLES_BYTES).expect("memfd");
+        let inode = facts.memory.inode();
+        std::thread::spawn(move || drop(facts)).join().expect("no panic");
+        assert_eq!(mapped(inode), 1);
+    }
+
+    #[test]
     fn tables_follow_the_facts() {
         let mut facts = FactsPublisher::create(TABLES_BYTES).expect("memfd");
         let base = facts.memory.at(0, TABLES_OFFSET + TABLES_BYTES).expect("whole memory");

@@ -210,8 +210,8 @@ impl Running<'_> {
         }
     }
 
-    /// The same for one of many recordings: nothing is looked at before the process has used the CPU time of a sample, or
-    /// a while has passed.
+    /// The same for one of many recordings: nothing is looked at before the process has used the CPU time of a sample,
+    /// or a while has passed.
     fn until_over_among(
         &mut self,
         among: &Among,
