@@ -8,10 +8,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{channel, Sender};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use uunwind_push::{Counts, Target, Windows};
-use uunwind_recording::Recording;
+use uunwind_recording::{Recording, FROM_INSIDE};
 use uunwind_report::view::View;
 
 /// What was counted of a process.
@@ -23,6 +23,18 @@ pub struct Made {
     pub samples: AtomicU64,
     /// Profiles that could not be made.
     pub failed: AtomicU64,
+    /// Samples that found no room in its rings.
+    pub lost: AtomicU64,
+    /// What the last recording that is over says of itself, such as threads that could not be sampled.
+    pub notes: Mutex<Vec<String>>,
+}
+
+/// A recording that goes on.
+struct Recorded {
+    windows: Windows,
+    made: Arc<Made>,
+    /// Lost samples of it that were counted.
+    lost: u64,
 }
 
 /// What happens to a recording; each has a number.
@@ -84,9 +96,11 @@ impl Profiles {
     }
 }
 
-fn work(message: Message, all: &mut HashMap<u64, (Windows, Arc<Made>)>, sender: &uunwind_push::Sender) {
+fn work(message: Message, all: &mut HashMap<u64, Recorded>, sender: &uunwind_push::Sender) {
     match message {
-        Message::Begun(id, target, made) => drop(all.insert(id, (Windows::new(*target), made))),
+        Message::Begun(id, target, made) => {
+            all.insert(id, Recorded { windows: Windows::new(*target), made, lost: 0 });
+        }
         Message::Copy(id, path) => {
             let read = Recording::read(&path).map_err(|e| e.to_string());
             // Best effort: its folder is removed in the end.
@@ -98,6 +112,10 @@ fn work(message: Message, all: &mut HashMap<u64, (Windows, Arc<Made>)>, sender: 
         Message::Over(id, recording) => {
             let read = recording.map(|recording| *recording).ok_or_else(|| "it cannot be read back".to_owned());
             if let Some(mut of) = all.remove(&id) {
+                if let Ok(recording) = &read {
+                    let others = recording.notes.iter().filter(|note| !note.starts_with(FROM_INSIDE)).cloned();
+                    *of.made.notes.lock().unwrap_or_else(PoisonError::into_inner) = others.collect();
+                }
                 add(read, &mut of, sender);
             }
         }
@@ -107,9 +125,14 @@ fn work(message: Message, all: &mut HashMap<u64, (Windows, Arc<Made>)>, sender: 
 
 fn add(
     recording: Result<Recording, String>,
-    (windows, made): &mut (Windows, Arc<Made>),
+    Recorded { windows, made, lost }: &mut Recorded,
     sender: &uunwind_push::Sender,
 ) {
+    if let Ok(recording) = &recording {
+        let all = recording.lost.iter().fold(0u64, |sum, lost| sum.saturating_add(lost.samples));
+        made.lost.fetch_add(all.saturating_sub(*lost), Ordering::Relaxed);
+        *lost = all.max(*lost);
+    }
     match recording.and_then(|mut recording| windows.next(&mut recording, &View::default())) {
         Ok(Some(profile)) => {
             made.profiles.fetch_add(1, Ordering::Relaxed);

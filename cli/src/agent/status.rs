@@ -126,14 +126,16 @@ pub fn shown(text: &str) -> Result<String, Failure> {
         list(&status["refused"]).len()
     );
     out += &format!(
-        "pushed {} profiles ({} samples) to {}; {} wait, {} were refused, {} found no room, {} could not be made\n",
+        "pushed {} profiles ({} samples) to {}; {} wait, {} were refused, {} found no room, {} could not be made; {} \
+         samples were lost in rings\n",
         push["sent"],
         push["samples"],
         word(&push["url"]),
         push["waiting"],
         push["refused"],
         push["dropped"],
-        push["failed"]
+        push["failed"],
+        push["lost"]
     );
     out += &format!(
         "uses {:.2} % of the CPUs (of {} %), {} MB (of {}), {} processes at most; refused {} times\n",
@@ -149,8 +151,8 @@ pub fn shown(text: &str) -> Result<String, Failure> {
         list(list_of).iter().map(|entry| row(&keys.iter().map(|key| &entry[*key]).collect::<Vec<_>>())).collect()
     };
     out += &table(
-        &["PID", "SERVICE", "RATE", "MODE", "PROFILES", "SAMPLES", "SECONDS", "HOW"],
-        &of(&status["processes"], &["pid", "service", "rate", "mode", "profiles", "samples", "seconds", "how"]),
+        &["PID", "SERVICE", "RATE", "MODE", "PROFILES", "SAMPLES", "LOST", "SECONDS", "HOW"],
+        &of(&status["processes"], &["pid", "service", "rate", "mode", "profiles", "samples", "lost", "seconds", "how"]),
     );
     out += &table(
         &["REFUSED", "SERVICE", "TRIES", "AGAIN IN S", "WHY"],

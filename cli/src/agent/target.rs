@@ -187,7 +187,10 @@ impl Work {
             None => match inside::record(&attach, &self.kit.layout.inject, self.kit.analysers(), |event| {
                 begun(event, INSIDE);
             }) {
-                Ok(recorded) => return Ok(self.over(id, recorded)),
+                Ok(recorded) => {
+                    self.over(id, recorded);
+                    return Ok(());
+                }
                 Err(Refusal::Never(error)) => return Err(never(&error)),
                 Err(Refusal::Declined(declined)) => Some(format!("since {}", declined.why)),
             },
@@ -199,7 +202,8 @@ impl Work {
         attach.why = format!("{OUTSIDE}, {why}");
         let mut plugins = Plugins::open(self.kit.found(), HALVES);
         let recorded = record(&attach, &mut plugins, &Cache::of_user(), |event| begun(event, &attach.why));
-        recorded.map(|recorded| self.over(id, recorded)).map_err(|error| never(&error))
+        self.over(id, recorded.map_err(|error| never(&error))?);
+        Ok(())
     }
 
     fn attach(&self, folder: &Path) -> Attach {

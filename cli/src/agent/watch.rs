@@ -4,7 +4,7 @@ use super::budget::Budget;
 use super::config::{self, Config};
 use super::kit::Kit;
 use super::processes::{self, Identity};
-use super::profiles::Profiles;
+use super::profiles::{Made, Profiles};
 use super::rules::{decide, Wanted};
 use super::status::Listener;
 use super::target::{Said, Target};
@@ -14,9 +14,9 @@ use crate::terminal;
 use serde_json::{json, Value};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{channel, Receiver, Sender};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use uunwind_clock::Instant;
 use uunwind_recorder::child::{asked_to_end, catch_signals_for_many, take_hangup, wait};
@@ -85,7 +85,9 @@ struct Agent {
     /// Number of recordings that were begun.
     ids: u64,
     refusals: u64,
+    /// Of recordings that are over: profiles that could not be made, and samples that were lost.
     failed: u64,
+    lost: u64,
     begun: Instant,
     next: Instant,
     /// Rules that were looked at once.
@@ -119,6 +121,7 @@ pub fn run(config: Config, path: &Path, listener: Listener) -> Result<u8, Failur
         ids: 0,
         refusals: 0,
         failed: 0,
+        lost: 0,
         begun: now,
         next: now,
         rules_said: false,
@@ -213,6 +216,7 @@ impl Agent {
     fn take(&mut self, identity: Identity) -> Option<Wanted> {
         let target = self.active.remove(&identity)?;
         self.failed += target.made.failed.load(Ordering::Relaxed);
+        self.lost += target.made.lost.load(Ordering::Relaxed);
         let wanted = target.wanted.clone();
         // That it has panicked is said elsewhere.
         target.join();
@@ -390,7 +394,7 @@ impl Agent {
         let mut active: Vec<_> = self.active.iter().collect();
         active.sort_by_key(|(identity, _)| **identity);
         let processes = active.into_iter().map(|(identity, target)| {
-            let made = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
+            let made = |count: &AtomicU64| count.load(Ordering::Relaxed);
             json!({
                 "pid": identity.pid,
                 "service": target.wanted.service,
@@ -401,6 +405,8 @@ impl Agent {
                 "how": if target.how.is_empty() { "begins" } else { &target.how },
                 "profiles": made(&target.made.profiles),
                 "samples": made(&target.made.samples),
+                "lost": made(&target.made.lost),
+                "notes": *target.made.notes.lock().unwrap_or_else(PoisonError::into_inner),
                 "seconds": target.since.elapsed().as_secs(),
             })
         });
@@ -420,7 +426,9 @@ impl Agent {
             json!({ "line": rule.line, "service": rule.service, "processes": others, "uu_itself": own })
         });
         let rules: Vec<Value> = rules.collect();
-        let failed: u64 = self.active.values().map(|target| target.made.failed.load(Ordering::Relaxed)).sum();
+        let sum = |count: fn(&Made) -> &AtomicU64| -> u64 {
+            self.active.values().map(|target| count(&target.made).load(Ordering::Relaxed)).sum()
+        };
         let counts = self.profiles.counts();
         json!({
             "pid": std::process::id(),
@@ -433,7 +441,8 @@ impl Agent {
                 "refused": counts.refused,
                 "dropped": counts.dropped,
                 "waiting": counts.waiting,
-                "failed": self.failed + failed,
+                "failed": self.failed + sum(|made| &made.failed),
+                "lost": self.lost + sum(|made| &made.lost),
             },
             "budget": {
                 "cpu_percent": self.budget.cpu,

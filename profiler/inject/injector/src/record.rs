@@ -37,6 +37,8 @@ const INTERVAL: u32 = 10;
 const SECOND: Duration = Duration::from_secs(1);
 /// Among other recordings, the longest time between looks at a process that does nothing.
 const IDLE: Duration = Duration::from_secs(10);
+/// The longest nap there, in intervals.
+const LONGEST_NAP: u32 = 4;
 /// Looks at processes take at most one of this many parts of the time.
 const SHARE: u32 = 10;
 /// At most this number of files is analysed before the first sample.
@@ -220,22 +222,25 @@ impl Running<'_> {
     ) -> EndCause {
         let period = 1_000_000_000 / u64::from(self.attach.rate.max(1));
         let (mut last, mut used, mut has_ended) = (None::<Instant>, 0, false);
+        let mut nap = among.interval;
         while !self.attach.is_over_with(self.drain.samples) {
             let now = machine::exact_cpu_of(self.attach.pid);
             let is_worth = now.is_none_or(|now| now.saturating_sub(used) >= period);
             if has_ended || is_worth || last.is_none_or(|last| last.elapsed() >= IDLE) {
-                (last, used) = (Some(Instant::now()), now.unwrap_or(used));
+                (last, used, nap) = (Some(Instant::now()), now.unwrap_or(used), among.interval);
                 if let Some(cause) = self.look() {
                     return cause;
                 }
                 self.drain.pass(true);
                 self.drain.objects.rest();
+            } else {
+                nap = (nap * 2).min(among.interval * LONGEST_NAP);
             }
             if snapshots.is_due_with(self.drain.samples) {
                 self.snapshot(snapshots);
             }
             report(snapshots.made(false), event);
-            has_ended = wait(self.family.poll_fds(), among.interval.as_millis() as u32).iter().any(|ready| *ready);
+            has_ended = wait(self.family.poll_fds(), nap.as_millis() as u32).iter().any(|ready| *ready);
         }
         EndCause::Asked
     }
