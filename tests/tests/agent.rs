@@ -134,7 +134,7 @@ fn work(running: &mut Running) -> (u64, u64) {
     (numbers.next().expect("rounds"), numbers.next().expect("a time"))
 }
 
-fn of<'r>(requests: &'r [Request], name: &str) -> Vec<Request> {
+fn of(requests: &[Request], name: &str) -> Vec<Request> {
     requests.iter().filter(|request| request.parameter("name") == name).cloned().collect()
 }
 
@@ -469,7 +469,9 @@ fn a_process_that_may_not_be_traced_is_refused_once() {
     fs::create_dir_all(&scratch).expect("a folder");
     let program = service(&scratch);
     std::os::unix::fs::chown(&scratch, Some(NOBODY), Some(NOBODY)).expect("root may");
-    let as_nobody = |command: &mut Command| drop(command.uid(NOBODY).gid(NOBODY));
+    let as_nobody = |command: &mut Command| {
+        command.uid(NOBODY).gid(NOBODY);
+    };
     let readable = Command::new(paths::uu()).arg("--version").uid(NOBODY).gid(NOBODY).output();
     if !readable.is_ok_and(|out| out.status.success()) {
         skipped("a process that the agent may not trace", "another user cannot run uu where it was built");
