@@ -278,7 +278,7 @@ fn a_collector_gets_each_service_as_a_resource() {
     let both = [served(&program, &scratch, "o1"), served(&program, &scratch, "o2")];
     let config = head(&server).replace("http://", "otlp+http://")
         + &rule(&scratch, "o1", "service = \"first service\"\nlabels = { \"a.b\" = \"c\" }")
-        + &rule(&scratch, "o2", "service = \"second\"");
+        + &rule(&scratch, "o2", "service = \"other one\"");
     let mut agent = Agent::start(&scratch, &config);
     agent.wait_for(&both.each_ref().map(Running::pid));
     let has = |request: &Request, name: &str| {
@@ -287,12 +287,12 @@ fn a_collector_gets_each_service_as_a_resource() {
     };
     wait_for("profiles of both", || {
         let requests = server.so_far();
-        ["first service", "second"].iter().all(|name| requests.iter().any(|request| has(request, name)))
+        ["first service", "other one"].iter().all(|name| requests.iter().any(|request| has(request, name)))
     });
     agent.end();
     let requests = server.end();
     assert!(requests.iter().all(|request| request.line.starts_with("POST /v1development/profiles ")), "{requests:?}");
-    assert!(requests.iter().all(|request| has(request, "first service") != has(request, "second")));
+    assert!(requests.iter().all(|request| has(request, "first service") != has(request, "other one")));
 }
 
 /// A process that ends gives its place, its name and its id to others.
