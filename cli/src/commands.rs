@@ -217,7 +217,10 @@ mod tests {
             }
         }
         let mut all = Vec::new();
-        add("uu", &Uu::command(), &mut all);
+        // Commands get the options of their groups then.
+        let mut uu = Uu::command();
+        uu.build();
+        add("uu", &uu, &mut all);
         all
     }
 

@@ -180,7 +180,7 @@ mod tests {
         let rules = [
             rule(&[(Field::Name, "no such *")], Some("a")),
             rule(&[(Field::Name, "*"), (Field::Container, "no such")], Some("b")),
-            rule(&[(Field::User, &user), (Field::Variable("PATH".to_owned()), &path)], Some("s/{name}-{pid}{")),
+            rule(&[(Field::User, &user), (Field::Variable("PATH".to_owned()), &path)], Some("s {name}-{pid}")),
             rule(&[(Field::Command, "*")], None),
         ];
         let (index, wanted) = decide(&rules, &own).expect("a rule");
