@@ -88,7 +88,7 @@ fn facts() -> Facts {
         nmethod_method: 112,
         nmethod_orig_pc: 300,
         nmethod_entry_bci: 192,
-        reserved: 0,
+        interpreter_bytecode: 64,
         nmethod_deopt: address(128),
         nmethod_deopt_mh: address(136),
         nmethod_verified: address(224),

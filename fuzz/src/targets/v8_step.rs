@@ -90,11 +90,12 @@ fn types(facts: &Facts) -> [u16; 11] {
     ]
 }
 
-/// The layouts: of V8 11.3, 12.4 and 13.6, as the official Nodes 20, 22 and 24 export them.
+/// The layouts: of V8 11.3, 12.4, 13.6 and 14.6, as the official Nodes 20, 22, 24 and 26 export them.
 fn facts(layout: u64) -> Facts {
     match layout {
         1 => v12_4(v11_3()),
-        2 | 3 => v13_6(v12_4(v11_3())),
+        2 => v13_6(v12_4(v11_3())),
+        3 => Facts { position_flags: 2, ..v13_6(v12_4(v11_3())) },
         _ => v11_3(),
     }
 }
@@ -170,6 +171,7 @@ fn v11_3() -> Facts {
         deopt_entries: 0,
         safepoint_length: 0,
         opcode_count: 0,
+        position_flags: 0,
         opcodes: [0; OPCODES],
         kind_baseline: 11,
         kind_maglev: 12,

@@ -138,7 +138,7 @@ pub struct Injected {
     base: u64,
     /// Distance of the sampler's function from there by which threads are armed.
     change: u64,
-    /// Distances from there of the functions that sample allocations, and take them back.
+    /// Distances from there of what the gate calls before and after a function of the allocator.
     hooks: [u64; 2],
     /// The program that it is in.
     pub image: Image,
