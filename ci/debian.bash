@@ -1,6 +1,6 @@
-# Sourced by the scripts in this folder that unpack packages of other Debian suites, after common.bash. The packages come
-# from the mirror that apt is configured with, and are checked by apt as every package. Nothing is installed, and nothing
-# of this machine's configuration is changed.
+# Sourced by the scripts in this folder that unpack packages of other Debian suites, after common.bash. The packages
+# come from the mirror that apt is configured with, and are checked by apt as every package. Nothing is installed, and
+# nothing of this machine's configuration is changed.
 
 debian_keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 

@@ -1,5 +1,5 @@
-//! Which code of HotSpot an address is in. The code cache consists of a few heaps, in JDK 8 of one; each has a map with a byte for every
-//! segment, which leads to the start of the block that the segment belongs to
+//! Which code of HotSpot an address is in. The code cache consists of a few heaps, in JDK 8 of one; each has a map with
+//! a byte for every segment, which leads to the start of the block that the segment belongs to
 //! (<https://github.com/openjdk/jdk17u/blob/master/src/hotspot/share/memory/heap.cpp>, `CodeHeap::find_block_for`). A
 //! block holds a `CodeBlob`.
 

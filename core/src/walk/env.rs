@@ -137,7 +137,8 @@ pub trait Env: Names + Replay {
     fn look(&mut self, cursor: &Cursor, reader: &mut Reader<'_>) -> Look {
         Look::at(self.rule(cursor, reader))
     }
-    /// The rule of a frame with [`Look::unguessed`]: by the code and the words of the stack around it, which takes long.
+    /// The rule of a frame with [`Look::unguessed`]: by the code and the words of the stack around it, which takes
+    /// long.
     fn guess(&mut self, _cursor: &Cursor, _reader: &mut Reader<'_>) -> Packed {
         Packed::failed(StopReason::NoOwner)
     }
