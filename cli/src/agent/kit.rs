@@ -103,7 +103,7 @@ fn sweep(place: &Path) {
     let own = rustix::process::geteuid().as_raw();
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let is_one = entry.file_name().to_string_lossy().starts_with(FOLDER)
-            && entry.metadata().is_ok_and(|file| file.is_dir() && file.uid() == own);
+            && fs::symlink_metadata(entry.path()).is_ok_and(|file| file.is_dir() && file.uid() == own);
         // One that has no lock yet is just being made.
         if is_one && entry.path().join(LOCK).is_file() && locked(&entry.path()).is_ok() {
             // Best effort: what stays is removed next time.
