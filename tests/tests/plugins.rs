@@ -13,8 +13,8 @@ use uunwind_tests::{compile, faces, paths, process, uu};
 /// Least share of whole stacks.
 const WHOLE: f64 = 0.99;
 const RATE: &str = "999";
-/// How much each of the host's two threads has to compute: about half a second.
-const SECONDS: &str = "2";
+/// How much each of the host's two threads has to compute: about a second.
+const SECONDS: &str = "4";
 /// Samples without which the test says nothing: a second of CPU time has 250 at kernels' usual tick, and machines
 /// differ.
 const LEAST: usize = 50;

@@ -57,11 +57,11 @@ fn facts() -> Facts {
     Facts {
         size: size_of::<Facts>() as u32,
         version: FACTS_VERSION,
-        cache_low: 0,
-        cache_high: 8,
-        cache_heaps: 16,
-        interpreter: 24,
-        call_stub_return: 32,
+        cache_low: 8,
+        cache_high: 16,
+        cache_heaps: 24,
+        interpreter: 32,
+        call_stub_return: 40,
         continuation_return: 0,
         jdk: 17,
         numbers: NUMBERS_OLD,
@@ -156,7 +156,7 @@ impl World {
     fn heap(&mut self) {
         let end = CODE + 3 * PAGE;
         for (at, word) in [CODE, end, HEAPS, QUEUE].into_iter().enumerate() {
-            self.0.word(BASE + 8 * at as u64, word);
+            self.0.word(BASE + 8 + 8 * at as u64, word);
         }
         self.0.half(HEAPS, 1);
         self.0.word(HEAPS + 8, HEAP_LIST);
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn damage_is_doubt_or_another_stack() {
         // The code cache's start, the method's constant part, the map of segments, a frame's method.
-        for at in [0x0u16, 0x208, 0x800, 0x1058] {
+        for at in [0x8u16, 0x208, 0x800, 0x1058] {
             let [low, high] = at.to_le_bytes();
             assert!(!super::run(&[2 << 2, low, high, 2, 0x55, 0x77]), "{at:#x}");
         }

@@ -17,7 +17,7 @@
 static volatile unsigned sink;
 
 OWN void spins(void) {
-    for (unsigned i = 0; i < 3000; i++)
+    for (unsigned i = 0; i < 10000; i++)
         sink += i;
 }
 
