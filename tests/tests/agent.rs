@@ -225,9 +225,11 @@ while True:
     // A sample stands for whole periods. None is in two profiles.
     assert!(got.sum(1) as f64 <= all as f64 * 1.3, "{} ns of {all}: {got:?}", got.sum(1));
     assert!(got.sum(1) as f64 >= (used - from) as f64 * 0.8, "{} ns of {}: {got:?}", got.sum(1), used - from);
-    assert!(time(&got, "spins;serves;main") as f64 >= got.sum(1) as f64 * 0.9, "{got:?}");
+    // What became due at once, on a busy machine, has no stack.
+    let with_stack = |profile: &uunwind_tests::pprof::Profile| profile.sum(1) - time(profile, "[late tick]");
+    assert!(time(&got, "spins;serves;main") as f64 >= with_stack(&got) as f64 * 0.9, "{got:?}");
     let of_app = sums(&of(&requests, "app"));
-    assert!(time(&of_app, "serve") as f64 >= of_app.sum(1) as f64 * 0.9, "{of_app:?}");
+    assert!(time(&of_app, "serve") as f64 >= with_stack(&of_app) as f64 * 0.9, "{of_app:?}");
 }
 
 /// The program goes on when its agent is killed at any moment, and another agent finds it as it was.
