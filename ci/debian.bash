@@ -53,3 +53,11 @@ debian_unpack() {
         dpkg-deb --fsys-tarfile "$file" | tar -x -C "$folder" "$@" || return 1
     done
 }
+
+# Lets links that the packages make for an installation lead into the folder instead: debian_links FOLDER
+debian_links() {
+    local folder=$1 link
+    while IFS= read -r link; do
+        [ ! -e "$folder$(readlink "$link")" ] || ln -sfn "$folder$(readlink "$link")" "$link"
+    done < <(find "$folder" -type l -lname '/*')
+}

@@ -47,15 +47,21 @@ impl<S: Read + Write> Secured<S> {
         }
         // Ends: what comes from a connection that was closed has an end.
         while self.tls.read_tls(&mut self.under).is_ok_and(|len| len > 0) {
-            if let Err(why) = self.tls.process_new_packets() {
-                return io::Error::new(io::ErrorKind::InvalidData, why);
+            if let Err(why) = self.take_in() {
+                return why;
             }
         }
         error
     }
 
-    /// What `done` says after a write, in words.
-    fn told<T>(&mut self, done: io::Result<T>) -> io::Result<T> {
+    /// Takes in what was read. Error: an alert, or what is no TLS.
+    fn take_in(&mut self) -> io::Result<()> {
+        let taken = self.tls.process_new_packets();
+        taken.map(|_| ()).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))
+    }
+
+    /// The result of a write, its error in words.
+    fn explain<T>(&mut self, done: io::Result<T>) -> io::Result<T> {
         done.map_err(|error| {
             let error = self.heard(error);
             explained(&self.host, error).0
@@ -72,9 +78,7 @@ impl<S: Read + Write> Read for Secured<S> {
                 read => return read,
             }
             self.tls.read_tls(&mut self.under)?;
-            if let Err(why) = self.tls.process_new_packets() {
-                return Err(explained(&self.host, io::Error::new(io::ErrorKind::InvalidData, why)).0);
-            }
+            self.take_in().map_err(|why| explained(&self.host, why).0)?;
         }
     }
 }
@@ -82,12 +86,12 @@ impl<S: Read + Write> Read for Secured<S> {
 impl<S: Read + Write> Write for Secured<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let done = rustls::Stream::new(&mut self.tls, &mut self.under).write(bytes);
-        self.told(done)
+        self.explain(done)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         let done = rustls::Stream::new(&mut self.tls, &mut self.under).flush();
-        self.told(done)
+        self.explain(done)
     }
 }
 

@@ -287,24 +287,34 @@ impl Injected {
         let mapped = with_thread(pid, &place.code, Region::default(), map);
         let stood = begun.elapsed();
         let note = made.close_in_children(pid, &place.code);
-        let (control_at, base, image) = mapped?;
-        let (change, hooks) = (sampler.change, sampler.hooks);
-        let (redirected, flags, borrowed) = (None, settings.flags, 1);
-        Ok(Injected {
+        let injected = Injected::mapped(pid, &sampler, place, control, mapped?, settings.flags);
+        Ok(Injected { stood, note, ..injected })
+    }
+
+    /// What was mapped for a sampler, and where: the control memory, the sampler's object, and the program's image.
+    fn mapped(
+        pid: u32,
+        sampler: &Sampler,
+        place: Place,
+        control: Shared,
+        (control_at, base, image): (u64, u64, Image),
+        flags: u32,
+    ) -> Injected {
+        Injected {
             pid,
             place,
             control,
             control_at,
             base,
-            change,
-            hooks,
+            change: sampler.change,
+            hooks: sampler.hooks,
             image,
-            stood,
-            borrowed,
-            note,
-            redirected,
+            stood: Duration::ZERO,
+            borrowed: 1,
+            note: None,
+            redirected: None,
             flags,
-        })
+        }
     }
 
     fn put_in(
@@ -329,7 +339,7 @@ impl Injected {
         settings: &Settings,
         made: &mut Files,
     ) -> Result<(Injected, Memories), Trouble> {
-        let (pid, none, note) = (process.pid, Region::default(), None);
+        let (pid, none) = (process.pid, Region::default());
         let reservation = Reservation::with(pid);
         let begun = Instant::now();
         let names = [ring::CONTROL, ring::SESSION, ring::FACTS];
@@ -360,26 +370,10 @@ impl Injected {
             process.must_live()?;
             map_all(thread, &mut control, (&file, &opened), (pid, &sampler, &place), sizes, settings)
         };
-        let (control_at, base, image) = with_thread(pid, &place.code, none, map)?;
+        let mapped = with_thread(pid, &place.code, none, map)?;
         stood += begun.elapsed();
-        let (change, hooks) = (sampler.change, sampler.hooks);
-        let (redirected, flags, borrowed) = (None, settings.flags, 2);
-        let injected = Injected {
-            pid,
-            place,
-            control,
-            control_at,
-            base,
-            change,
-            hooks,
-            image,
-            stood,
-            borrowed,
-            note,
-            redirected,
-            flags,
-        };
-        Ok((injected, memories))
+        let injected = Injected::mapped(pid, &sampler, place, control, mapped, settings.flags);
+        Ok((Injected { stood, borrowed: 2, ..injected }, memories))
     }
 
     /// The sampler, if it could begin.
