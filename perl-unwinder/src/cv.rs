@@ -17,6 +17,8 @@ const HAS_AUX: u64 = 0x0200_0000;
 /// `CVf_NAMED`, `CVf_LEXICAL`.
 const NAMED: u64 = 0x8000;
 const LEXICAL: u64 = 0x1_0000;
+/// Limit of a package's symbols.
+const LARGEST: u64 = 1 << 32;
 /// `HVhek_UTF8`.
 const UTF8: u8 = 1;
 
@@ -83,14 +85,23 @@ fn package(guest: &Guest<'_>, facts: &Facts, stash: u64) -> Option<Option<Text>>
     if flags & TYPE != HASH || flags & HAS_AUX == 0 {
         return if flags & TYPE == HASH { Some(None) } else { None };
     }
+    let about = if facts.hv_max == 0 { body } else { after_array(guest, stash, body, facts.hv_max)? };
     let mut words = [0; 2];
-    guest.words(body, [facts.hv_name, facts.hv_name_count], &mut words)?;
+    guest.words(about, [facts.hv_name, facts.hv_name_count], &mut words)?;
     let [name, count] = words;
     let name = if count >> 32 == 0 || name == 0 { name } else { guest.word(name)? };
     match name {
         0 => Some(None),
         name => key(guest, name).map(Some),
     }
+}
+
+/// Where a hash's array of pointers ends (`HvARRAY`, `HvMAX`): `xpvhv_aux` of older Perls.
+fn after_array(guest: &Guest<'_>, hash: u64, body: u64, max: u32) -> Option<u64> {
+    const ARRAY: u64 = 16;
+    let array = guest.word(hash.wrapping_add(ARRAY)).filter(|array| *array != 0)?;
+    let last = guest.word(body.wrapping_add(max.into())).filter(|last| *last < LARGEST)?;
+    Some(array.wrapping_add((last.wrapping_add(1)).wrapping_mul(8)))
 }
 
 /// The text of a key (`HEK`).

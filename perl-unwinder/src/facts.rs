@@ -7,7 +7,7 @@ use core::mem::size_of;
 pub use uunwind_core::plugin::guest::{Extent, Plain};
 
 /// Version of this layout.
-pub const FACTS_VERSION: u32 = 1;
+pub const FACTS_VERSION: u32 = 2;
 
 /// Number of places in [`Facts::sites`].
 pub const SITES: usize = 16;
@@ -115,8 +115,6 @@ uunwind_core::plain! {
         pub interpreter_env: u32,
         /// `interpreter.Isortcop`: the first op of the comparator.
         pub interpreter_comparator: u32,
-        /// Zero.
-        pub unused: u32,
         /// `interpreter.Icompiling`.
         pub interpreter_compiling: u32,
 
@@ -165,10 +163,13 @@ uunwind_core::plain! {
         pub gv_name: u32,
         /// `xpvgv.xnv_u`: the stash.
         pub gv_stash: u32,
-        /// `xpvhv_aux.xhv_name_u`, from the start of `xpvhv_with_aux`.
+        /// `xpvhv_aux.xhv_name_u`, from the start of `xpvhv_with_aux`, or of `xpvhv_aux` itself.
         pub hv_name: u32,
-        /// `xpvhv_aux.xhv_name_count`, the higher half of a word.
+        /// `xpvhv_aux.xhv_name_count`, the higher half of a word, from there, too.
         pub hv_name_count: u32,
+        /// `xpvhv.xhv_max`, where `xpvhv_aux` lies after the array of that many pointers and one more (before Perl 5.36);
+        /// 0: it is in the body, `xpvhv_with_aux`.
+        pub hv_max: u32,
     }
 }
 
@@ -204,6 +205,7 @@ impl Facts {
             self.gv_stash,
             self.hv_name,
             self.hv_name_count,
+            self.hv_max,
         ];
         let in_context = [self.context_cop, self.context_return, self.context_cv];
         self.size as usize == size_of::<Facts>()

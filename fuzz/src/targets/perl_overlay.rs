@@ -2,7 +2,7 @@
 //!
 //! | bytes | |
 //! |---|---|
-//! | 1 | bit 0: the innermost frame was interrupted; other bits: number of run loops, less one |
+//! | 1 | bit 0: the innermost frame was interrupted; bits 1 to 3: number of run loops, less one; bit 4: Perl 5.32 |
 //! | rest | damage: 2 bytes offset in memory or in the facts (modulo their size), 1 byte length, the bytes |
 //!
 //! Memory is four pages: objects, arrays and their contexts, ops, the native stack. Each run loop but the outermost one
@@ -30,6 +30,7 @@ const GV_BODY: u64 = BASE + 0x9c0;
 const GP: u64 = BASE + 0xa00;
 const STASH: u64 = BASE + 0xa80;
 const STASH_BODY: u64 = BASE + 0xaa0;
+const STASH_ARRAY: u64 = BASE + 0xac0;
 const NAME: u64 = BASE + 0xb00;
 const PACKAGE: u64 = BASE + 0xb40;
 const FILE: u64 = BASE + 0xb80;
@@ -118,8 +119,13 @@ fn objects(memory: &mut Memory, facts: &Facts) {
     memory.word(GP + field(facts.gp_egv), GV);
     memory.word(GV_BODY + field(facts.gv_name), NAME);
     memory.word(GV_BODY + field(facts.gv_stash), STASH);
-    memory.words(STASH, &[STASH_BODY, 1 | 0x0200_000c << 32, 0]);
-    memory.word(STASH_BODY + field(facts.hv_name), PACKAGE);
+    memory.words(STASH, &[STASH_BODY, 1 | 0x0200_000c << 32, STASH_ARRAY]);
+    // After an array of two, or in the body.
+    let about = if facts.hv_max == 0 { STASH_BODY } else { STASH_ARRAY + 16 };
+    if facts.hv_max != 0 {
+        memory.word(STASH_BODY + field(facts.hv_max), 1);
+    }
+    memory.word(about + field(facts.hv_name), PACKAGE);
     for op in 0..4 {
         let address = OPS + op * COP_BYTES;
         memory.word(address + field(facts.op_type), u64::from(facts.nextstate) | (8 + op) << 32);
@@ -133,7 +139,9 @@ pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
     let kind = input.u8();
     let loops = u64::from(kind >> 1 & 7) + 1;
-    let Some(mut facts) = layout::of(Version { major: 5, minor: 36, release: 0 }) else { return false };
+    let minor = if kind & 1 << 4 == 0 { 36 } else { 32 };
+    let Some(layout) = layout::of(Version { major: 5, minor, release: 0 }) else { return false };
+    let mut facts = layout.facts;
     facts.runops = Extent { start: TEXT, end: TEXT + 0x1000 };
     (facts.runops_entered, facts.runops_called) = (TEXT + 8, TEXT + CALLED);
     facts.interpreter_register = OWN.into();
@@ -162,7 +170,7 @@ mod tests {
 
     #[test]
     fn undamaged_every_run_loop_is_emitted() {
-        for kind in 0..16 {
+        for kind in 0..32 {
             assert!(run(&[kind]), "{kind}");
         }
     }
@@ -185,6 +193,16 @@ mod tests {
         for at in at {
             let [low, high] = ((at - BASE) as u16).to_le_bytes();
             assert!(!run(&[2, low, high, 2, 0x55, 0x77]), "{at:#x}");
+        }
+    }
+
+    /// The array that a package's name lies behind, its length, the name.
+    #[test]
+    fn damage_of_a_package_of_perl_5_32_is_doubt() {
+        for at in [STASH + 16, STASH_BODY + 24, STASH_ARRAY + 16] {
+            let [low, high] = ((at - BASE) as u16).to_le_bytes();
+            assert!(!run(&[2 | 1 << 4, low, high, 2, 0x55, 0x77]), "{at:#x}");
+            assert!(run(&[2, low, high, 2, 0x55, 0x77]) || at == STASH_ARRAY + 16, "{at:#x}: not read by 5.36");
         }
     }
 

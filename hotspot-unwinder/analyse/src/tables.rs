@@ -5,22 +5,12 @@
 
 use crate::stores;
 use std::collections::HashMap;
-use uunwind_elf::Image;
+use uunwind_elf::{Image, Relocations};
 
-/// Limits: of one table's entries, of an entry's bytes, of a name's bytes, and of all relocations' bytes.
+/// Limits: of one table's entries, of an entry's bytes, and of a name's bytes.
 const ENTRIES: u64 = 8192;
 const STRIDE: u64 = 256;
 const NAME: usize = 200;
-const RELOCATIONS: u64 = 64 << 20;
-/// Bytes of an `Elf64_Rela` and of an `Elf64_Sym`, and the types of relocations for addresses in the object itself and
-/// for those of symbols.
-const RELA: usize = 24;
-const SYMBOL: u64 = 24;
-const RELATIVE: u64 = 8;
-const GLOB_DAT: u64 = 6;
-const DT_SYMTAB: i64 = 6;
-const DT_RELA: i64 = 7;
-const DT_RELASZ: i64 = 8;
 
 /// A field of a structure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,45 +57,24 @@ impl Tables {
 pub struct Relocated<'i> {
     image: &'i Image,
     /// By file address: what relocations make of words, and what the object's initialisation stores.
-    relative: HashMap<u64, u64>,
+    relative: Relocations,
     stored: HashMap<u64, u64>,
 }
 
 impl<'i> Relocated<'i> {
     /// Reads the file's relocations.
-    pub fn new(image: &'i Image) -> Option<Relocated<'i>> {
-        let (table, size) = (image.dynamic().value(DT_RELA)?, image.dynamic().value(DT_RELASZ)?);
-        let mut bytes = vec![0; usize::try_from(size).ok().filter(|_| size <= RELOCATIONS)?];
-        if !image.read_address(table, &mut bytes) {
-            return None;
-        }
-        let word = |bytes: &[u8], at: usize| bytes.get(at..at + 8).map_or(0, from_bytes);
-        let symbols = image.dynamic().value(DT_SYMTAB)?;
-        // The value of a symbol; null: another object's.
-        let symbol = |index: u64| {
-            let mut value = [0; 8];
-            let at = symbols.checked_add(index.checked_mul(SYMBOL)?)?.checked_add(8)?;
-            image.read_address(at, &mut value).then(|| u64::from_le_bytes(value)).filter(|value| *value != 0)
-        };
-        let entries = bytes.chunks_exact(RELA).filter_map(|entry| {
-            let (kind, addend) = (word(entry, 8), word(entry, 16));
-            let value = match kind & 0xffff_ffff {
-                RELATIVE => addend,
-                GLOB_DAT => symbol(kind >> 32)?,
-                _ => return None,
-            };
-            Some((word(entry, 0), value))
-        });
-        let relative = entries.collect();
+    pub fn new(image: &'i Image) -> Relocated<'i> {
+        let relative = Relocations::of(image);
         let relocated = Relocated { image, relative, stored: HashMap::new() };
         let stored = stores::of(image, &relocated);
-        Some(Relocated { stored, ..relocated })
+        Relocated { stored, ..relocated }
     }
 
     /// The word at a file address.
     pub fn word(&self, address: u64) -> Option<u64> {
-        if let Some(value) = self.stored.get(&address).or_else(|| self.relative.get(&address)) {
-            return Some(*value);
+        let set = self.stored.get(&address).copied().or_else(|| self.relative.word(address));
+        if set.is_some() {
+            return set;
         }
         let mut bytes = [0; 8];
         // Or zero: it is in memory, and not in the file.
@@ -143,10 +112,6 @@ impl<'i> Relocated<'i> {
     fn variable(&self, name: &str) -> Option<u64> {
         self.word(self.image.symbol(name)?.address)
     }
-}
-
-fn from_bytes(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
 /// One of the tables: its address, and where fields are in its entries.
@@ -198,7 +163,7 @@ pub fn of(image: &Image) -> Option<Result<Tables, String>> {
 }
 
 fn read(image: &Image) -> Option<Tables> {
-    let relocated = Relocated::new(image)?;
+    let relocated = Relocated::new(image);
     let names = ["TypeName", "FieldName", "TypeString", "IsStatic", "Offset", "Address"];
     let structs = Table::new(&relocated, "gHotSpotVMStructs", "Struct", &names)?;
     let entries = structs.entries(&relocated);

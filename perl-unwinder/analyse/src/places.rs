@@ -2,7 +2,7 @@
 //! C are called. Most of these functions are static, so they have no symbols: they are recognised by what they call, or
 //! by who calls them.
 
-use crate::layout::{RUNOPS, XSUB};
+use crate::layout::XSUB;
 use crate::stubs::Stubs;
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +17,10 @@ const FILLING: usize = 64;
 /// Limit of calls between `Perl_regexec_flags` and the function that runs code in regular expressions.
 const DEPTH: usize = 4;
 
+/// Functions that never return, of those that ops call.
+const DYING: [&str; 6] =
+    ["Perl_die", "Perl_croak", "Perl_croak_nocontext", "Perl_croak_memory_wrap", "Perl_croak_no_modify", "Perl_vcroak"];
+
 /// A function: its range, and its instructions.
 struct Code {
     span: Span,
@@ -26,7 +30,7 @@ struct Code {
 /// The file's functions that are asked for.
 struct Functions<'e> {
     elf: &'e dyn Elf,
-    stubs: &'e Stubs,
+    stubs: &'e Stubs<'e>,
 }
 
 impl Functions<'_> {
@@ -37,6 +41,18 @@ impl Functions<'_> {
     fn at(&self, start: u64) -> Option<Code> {
         let span = machine_code::function(self.elf, start)?;
         Some(Code { span, instructions: instructions(self.elf, span) })
+    }
+
+    /// Does a call never return: of one of these functions, or of a function that leads straight to such a call?
+    fn dies(&self, call: &Instruction, dying: &BTreeSet<u64>) -> bool {
+        let target = |call: &Instruction| self.stubs.resolve(self.elf, call.near_branch_target());
+        let is_dying = |call: &Instruction| dying.contains(&target(call));
+        let leads = || {
+            let code = self.at(target(call))?.instructions;
+            let first = code.into_iter().find(|i| i.flow_control() != FlowControl::Next)?;
+            (first.flow_control() == FlowControl::Call).then(|| is_dying(&first))
+        };
+        is_dying(call) || leads() == Some(true)
     }
 
     fn extent(&self, name: &str) -> Option<Extent> {
@@ -61,19 +77,19 @@ fn extent(span: Span) -> Extent {
     Extent { start: span.start, end: span.end }
 }
 
-/// Fills in all places. The error: what was not found.
-pub fn find(elf: &dyn Elf, stubs: &Stubs, facts: &mut Facts) -> Result<(), &'static str> {
+/// Fills in all places. `runops`: the run loop's field of the interpreter. The error: what was not found.
+pub fn find(elf: &dyn Elf, stubs: &Stubs<'_>, runops: u32, facts: &mut Facts) -> Result<(), &'static str> {
     let functions = Functions { elf, stubs };
-    let runops = functions.named("Perl_runops_standard").ok_or("run loop")?;
-    (facts.runops_entered, facts.runops_called, facts.interpreter_register) = run_loop(&runops).ok_or("run loop")?;
-    facts.runops = extent(runops.span);
+    let run = functions.named("Perl_runops_standard").ok_or("run loop")?;
+    (facts.runops_entered, facts.runops_called, facts.interpreter_register) = run_loop(&run).ok_or("run loop")?;
+    facts.runops = extent(run.span);
 
     let mut holders = BTreeMap::new();
     let mut pushing = Vec::new();
     let entersub = functions.named("Perl_pp_entersub").ok_or("pp_entersub")?;
     for function in elf.functions() {
         let code = instructions(elf, function.span);
-        let sites: Vec<u64> = code.iter().filter(|i| calls_run_loop(i)).map(Instruction::next_ip).collect();
+        let sites: Vec<u64> = code.iter().filter(|i| calls_run_loop(i, runops)).map(Instruction::next_ip).collect();
         if !sites.is_empty() {
             holders.insert(function.span.start, sites);
         }
@@ -81,8 +97,7 @@ pub fn find(elf: &dyn Elf, stubs: &Stubs, facts: &mut Facts) -> Result<(), &'sta
             pushing.extend(fillings(&code));
         }
     }
-    let dying = ["Perl_die", "Perl_croak", "Perl_croak_nocontext", "Perl_croak_memory_wrap"];
-    let dying: BTreeSet<u64> = dying.iter().filter_map(|name| elf.symbol(name)).map(|s| s.address).collect();
+    let dying = DYING.iter().filter_map(|name| elf.symbol(name)).map(|s| s.address).collect();
     let (shared, alone) = entering(&functions, &entersub, &dying).ok_or("making of a sub's context")?;
     pushing.extend(alone);
     fill(&mut facts.pushing, &pushing).filter(|_| pushing.len() <= PUSHING).ok_or("makers of contexts")?;
@@ -152,8 +167,8 @@ fn is_call(instruction: &Instruction) -> bool {
 }
 
 /// `call [interpreter + Irunops]`.
-fn calls_run_loop(instruction: &Instruction) -> bool {
-    instruction.flow_control() == FlowControl::IndirectCall && is_field(instruction, 0, RUNOPS, 8)
+fn calls_run_loop(instruction: &Instruction, runops: u32) -> bool {
+    instruction.flow_control() == FlowControl::IndirectCall && is_field(instruction, 0, runops, 8)
 }
 
 /// `mov interpreter, rdi; ... call [op + op_ppaddr]; mov [interpreter + Iop], rax`: where the interpreter is loaded,
@@ -242,25 +257,33 @@ fn below(functions: &Functions<'_>, name: &str, holders: &BTreeMap<u64, Vec<u64>
     None
 }
 
-/// `mov [stack + si_cxix], index` after `add index, 1`: from there on a context exists.
-fn is_making(before: &Instruction, store: &Instruction) -> bool {
-    store.mnemonic() == Mnemonic::Mov
-        && is_field(store, 0, 32, 4)
-        && before.mnemonic() == Mnemonic::Add
-        && before.op0_register() == store.op1_register()
-        && before.op1_kind() == OpKind::Immediate8to32
-        && before.immediate(1) == 1
+/// Where a function stores the number of the innermost context, after which a context exists: `mov [stack + si_cxix],
+/// index`, where the index was increased by 1, or is what `cxinc` has returned.
+fn makings(code: &[Instruction]) -> Vec<usize> {
+    let is_making = |store: &usize| {
+        let Some(instruction) = code.get(*store) else { return false };
+        let index = instruction.op1_register();
+        if instruction.mnemonic() != Mnemonic::Mov || !is_field(instruction, 0, 32, 4) || index == Register::None {
+            return false;
+        }
+        let before = code.get(store.saturating_sub(NEAR)..*store).unwrap_or_default();
+        let sets = |i: &&Instruction| {
+            index == Register::EAX && is_call(i) || i.op0_register().full_register() == index.full_register()
+        };
+        let increases = |i: &Instruction| {
+            i.mnemonic() == Mnemonic::Add && i.op1_kind() == OpKind::Immediate8to32 && i.immediate(1) == 1
+        };
+        before.iter().rev().find(sets).is_some_and(|i| is_call(i) || increases(i))
+    };
+    (0..code.len()).filter(is_making).collect()
 }
 
 /// From where contexts are made, to the next call, jump or return: until then they are filled in.
 fn fillings(code: &[Instruction]) -> Vec<Extent> {
     let mut found = Vec::new();
-    for (at, pair) in code.windows(2).enumerate() {
-        let [before, store] = pair else { continue };
-        if !is_making(before, store) {
-            continue;
-        }
-        let rest = code.get(at + 2..).unwrap_or_default();
+    for at in makings(code) {
+        let Some(store) = code.get(at) else { continue };
+        let rest = code.get(at + 1..).unwrap_or_default();
         let rest = rest.get(..FILLING).unwrap_or(rest);
         let ends =
             |i: &&Instruction| matches!(i.flow_control(), FlowControl::UnconditionalBranch | FlowControl::Return);
@@ -284,12 +307,12 @@ fn elsewhere(code: &Code, field: u32) -> Option<Extent> {
 /// `dying`: functions that never return.
 fn entering(functions: &Functions<'_>, entersub: &Code, dying: &BTreeSet<u64>) -> Option<(Vec<Extent>, Vec<Extent>)> {
     let code = &entersub.instructions;
-    let makes = code.windows(2).position(|pair| matches!(pair, [before, store] if is_making(before, store)))? + 1;
+    let makes = makings(code);
     let place: BTreeMap<u64, usize> = code.iter().enumerate().map(|(at, i)| (i.ip(), at)).collect();
-    let reach = |start: usize, barrier: Option<usize>| {
-        let (mut seen, mut waiting) = (BTreeSet::new(), vec![start]);
+    let reach = |mut waiting: Vec<usize>, barriers: &[usize]| {
+        let mut seen = BTreeSet::new();
         while let Some(at) = waiting.pop() {
-            if Some(at) == barrier || !seen.insert(at) {
+            if barriers.contains(&at) || !seen.insert(at) {
                 continue;
             }
             let Some(i) = code.get(at) else { continue };
@@ -298,16 +321,14 @@ fn entering(functions: &Functions<'_>, entersub: &Code, dying: &BTreeSet<u64>) -
                 FlowControl::UnconditionalBranch => waiting.extend(jump),
                 FlowControl::ConditionalBranch => waiting.extend(jump.into_iter().chain([at + 1])),
                 FlowControl::Return | FlowControl::IndirectBranch | FlowControl::Interrupt => {}
-                FlowControl::Call
-                    if dying.contains(&functions.stubs.resolve(functions.elf, i.near_branch_target()))
-                        || guards(code, at) => {}
+                FlowControl::Call if functions.dies(i, dying) || guards(code, at) => {}
                 _ => waiting.push(at + 1),
             }
         }
         seen
     };
-    let after = reach(makes + 1, None);
-    let otherwise = reach(0, Some(makes));
+    let after = reach(makes.iter().map(|at| at + 1).collect(), &[]);
+    let otherwise = reach(vec![0], &makes);
     let ranges = |wanted: &dyn Fn(usize) -> bool| {
         let mut found: Vec<Extent> = Vec::new();
         for at in after.iter().copied().filter(|at| wanted(*at)) {

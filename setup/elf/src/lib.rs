@@ -22,6 +22,7 @@ pub mod maps;
 mod notes;
 pub mod private_folder;
 pub mod process;
+mod relocations;
 mod symtab;
 mod view;
 
@@ -31,6 +32,7 @@ pub use error::AnalyseError;
 pub use file_id::FileId;
 pub use image::{Image, Segment};
 pub use notes::Section;
+pub use relocations::Relocations;
 use uunwind_core::object_key;
 pub use uunwind_core::span::Span;
 pub use view::{Elf, Function, Loaded, Symbol};

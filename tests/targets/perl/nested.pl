@@ -140,13 +140,7 @@ $one = values_of();
     eval "sub ärger { cap() } ärger(); package Größe; sub ist { main::cap() } ist(); 1" or die $@;
     eval "sub ὕδωρ { cap() } ὕδωρ(); package main::ὕδωρ; sub ist { main::cap() } ist(); 1" or die $@;
 }
-{
-    use feature qw(try defer);
-    no warnings;
-    try { cap(); die "tried\n" } catch ($e) { inner(1) }
-    { defer { cap(); inner(1) } $one = 2; }
-    for my $n (1) { try { inner(1) } catch ($e) { 1 } defer { eval { cap() } } }
-}
+require "$Bin/newer.pl" if $] >= 5.036;
 use feature 'current_sub';
 my $recursive = sub { my $n = shift; return $n ? __SUB__->($n - 1) : cap() };
 $recursive->(2);
