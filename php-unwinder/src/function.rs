@@ -184,7 +184,10 @@ fn line(guest: &Guest<'_>, facts: &Facts, frame: &Frame, place: Place) -> Option
         Place::At(opline) => line_of(guest, facts, (frame.function, opcodes()?), opline),
         Place::Now(opline, stored) => {
             let code = (frame.function, opcodes()?);
-            line_of(guest, facts, code, opline).or_else(|| line_of(guest, facts, code, stored))
+            // While an exception leaves a function that it called, the register still says so, and the caller is at
+            // what it has stored.
+            let now = line_of(guest, facts, code, opline);
+            now.filter(|line| *line != 0).or_else(|| line_of(guest, facts, code, stored)).or(now)
         }
     }
 }

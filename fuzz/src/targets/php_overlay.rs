@@ -123,7 +123,21 @@ pub fn run(data: &[u8]) -> bool {
     let mut input = Input::new(data);
     let kind = input.u8();
     let activations = u64::from(kind >> 1 & 7) + 1;
-    let Some(mut facts) = layout::of(Version { major: 8, minor: 2, release: 36 }) else { return false };
+    let Some((stop, desync, words)) = walked((&mut input, kind), OPCODES + 32, |_, _| ()) else { return false };
+    // All functions of all activations, and no doubt.
+    let shown = frames(&words).filter(|frame| matches!(frame, Frame::Semantic { .. })).count();
+    let all = 3 * activations + u64::from(activations > 1);
+    stop == StopReason::Complete && desync == 0 && shown as u64 == all
+}
+
+/// A walk with this opline in its register, and a change of memory: why it stopped, the doubts, the frames.
+fn walked(
+    (input, kind): (&mut Input<'_>, u8),
+    opline: u64,
+    change: impl Fn(&mut Memory, &Facts),
+) -> Option<(StopReason, u32, Vec<u64>)> {
+    let activations = u64::from(kind >> 1 & 7) + 1;
+    let mut facts = layout::of(Version { major: 8, minor: 2, release: 36 })?;
     facts.globals = GLOBALS;
     facts.exec = Extent { start: TEXT, end: TEXT + 0x1000 };
     facts.leaving[0] = Extent { start: TEXT + 0x800, end: TEXT + 0x820 };
@@ -132,16 +146,14 @@ pub fn run(data: &[u8]) -> bool {
     (facts.frame_register, facts.opline_register) = (ANCHOR.into(), OPLINE.into());
     let mut registers = [0; 16];
     registers[usize::from(RSP)] = NATIVE;
-    (registers[usize::from(ANCHOR)], registers[usize::from(OPLINE)]) = (frame_at(0, 1), OPCODES + 32);
+    (registers[usize::from(ANCHOR)], registers[usize::from(OPLINE)]) = (frame_at(0, 1), opline);
     let thread = Thread { frames: activations as u8, registers, thread_pointer: BASE };
-    let (entry, whole) = (uunwind_built_in::php::signal::uu_plugin, runtime(&facts, activations));
+    let (entry, mut whole) = (uunwind_built_in::php::signal::uu_plugin, runtime(&facts, activations));
+    change(&mut whole, &facts);
     // SAFETY: the entry of a plugin that is linked in.
     let ((stop, _, desync), words) =
-        unsafe { walk_damaged(entry, (&mut input, kind), (&FACTS, facts.as_bytes()), &whole, &thread) };
-    // All functions of all activations, and no doubt.
-    let shown = frames(&words).filter(|frame| matches!(frame, Frame::Semantic { .. })).count();
-    let all = 3 * activations + u64::from(activations > 1);
-    stop == StopReason::Complete && desync == 0 && shown as u64 == all
+        unsafe { walk_damaged(entry, (input, kind), (&FACTS, facts.as_bytes()), &whole, &thread) };
+    Some((stop, desync, words))
 }
 
 #[cfg(test)]
@@ -165,6 +177,30 @@ mod tests {
             let [low, high] = ((at - BASE) as u16).to_le_bytes();
             assert!(!run(&[2, low, high, 2, 0x55, 0x77]), "{at:#x}");
         }
+    }
+
+    /// While an exception leaves a function, the register has the globals' opcode already and its caller is the frame:
+    /// the caller is at the opcode that it has stored.
+    #[test]
+    fn a_caller_that_an_exception_reaches_is_at_its_call() {
+        const EXCEPTION: u64 = GLOBALS + 0x100;
+        let line = |opline: u64| {
+            let change = |memory: &mut Memory, facts: &Facts| {
+                memory.put(EXCEPTION + u64::from(facts.opline_opcode), &[facts.handle_exception as u8]);
+                // No function in C runs.
+                memory.word(GLOBALS + u64::from(facts.globals_frame), frame_at(0, 1));
+            };
+            let walked = walked((&mut Input::new(&[]), 1), opline, change);
+            let (stop, desync, words) = walked.expect("a served version");
+            assert_eq!((stop, desync), (StopReason::Complete, 0));
+            let found = frames(&words).find_map(|frame| match frame {
+                Frame::Semantic { position, .. } => Some(position),
+                _ => None,
+            });
+            found
+        };
+        assert_eq!(line(OPCODES + 64), Some(10), "the register's");
+        assert_eq!(line(EXCEPTION), Some(9), "the stored one");
     }
 
     /// The text of a freed string stays for a while; its first word is the address of the next free block.

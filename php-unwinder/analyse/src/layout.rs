@@ -6,12 +6,13 @@ use uunwind_php::facts::{Facts, Plain, FACTS_VERSION};
 
 /// The versions that are served, for messages.
 pub fn served() -> &'static str {
-    "8.2 and 8.4"
+    "7.4, 8.2 and 8.4"
 }
 
 /// Facts with the layout of a version's structures, and no addresses. `None`: the version is not served.
 pub fn of(version: Version) -> Option<Facts> {
     match (version.major, version.minor) {
+        (7, 4) => Some(php_7_4()),
         (8, 2) => Some(php_8_2()),
         (8, 4) => Some(php_8_4()),
         _ => None,
@@ -55,4 +56,18 @@ fn php_8_2() -> Facts {
 /// <https://github.com/php/php-src/blob/PHP-8.4/Zend/zend_compile.h> and `zend_globals.h` there.
 fn php_8_4() -> Facts {
     Facts { globals_opline: 952, code_len: 96, code_oplines: 104, code_file: 168, code_line: 176, ..php_8_2() }
+}
+
+/// <https://github.com/php/php-src/blob/PHP-7.4/Zend/zend_compile.h> and `zend_generators.h` there.
+fn php_7_4() -> Facts {
+    Facts {
+        code_len: 60,
+        code_oplines: 64,
+        code_file: 136,
+        code_line: 144,
+        generator_frame: 64,
+        generator_placeholder: 200,
+        generator_parent: 160,
+        ..php_8_2()
+    }
 }

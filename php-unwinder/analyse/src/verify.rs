@@ -11,7 +11,7 @@ use uunwind_language::machine_code;
 use uunwind_php::facts::Facts;
 
 /// Limit of instructions from a function's start to the accesses.
-const NEAR: usize = 80;
+const NEAR: usize = 120;
 
 /// A field that code must read: its offset, and whether it is one of the globals.
 type Field = (u32, bool);
@@ -19,20 +19,21 @@ type Field = (u32, bool);
 /// The first function whose code reads other fields than the layout says.
 pub fn differs(elf: &dyn Elf, layout: &Facts) -> Option<&'static str> {
     let current = (layout.globals_frame, true);
-    let chain = [current, (layout.frame_function, false), (layout.frame_previous, false)];
-    let expected: [(&str, &[Field]); 3] = [
+    let (function, previous) = ((layout.frame_function, false), (layout.frame_previous, false));
+    let expected: [(&str, &[Field]); 4] = [
         (
             "zend_get_executed_lineno",
-            &[(layout.globals_opline, true), (layout.code_oplines, false), (layout.opline_line, false)],
+            &[current, function, previous, (layout.globals_opline, true), (layout.opline_line, false)],
         ),
-        ("zend_get_executed_filename_ex", &[(layout.code_file, false)]),
-        ("zend_get_executed_scope", &[(layout.function_scope, false)]),
+        ("zend_get_executed_filename_ex", &[current, function, previous, (layout.code_file, false)]),
+        ("zend_get_executed_scope", &[current, function, previous, (layout.function_scope, false)]),
+        ("destroy_op_array", &[(layout.code_oplines, false)]),
     ];
     let differs = |(name, fields): &(&str, &[Field])| {
         let code = elf.symbol(name).and_then(|symbol| machine_code::function(elf, symbol.address));
         let code = code.map(|span| machine_code::instructions(elf, span)).unwrap_or_default();
         let is_read = |field: &Field| code.iter().take(NEAR).any(|i| reads(i, layout.globals, *field));
-        !chain.iter().chain(*fields).all(is_read)
+        !fields.iter().all(is_read)
     };
     expected.iter().find(|function| differs(function)).map(|(name, _)| *name)
 }

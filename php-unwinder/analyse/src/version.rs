@@ -1,6 +1,6 @@
 //! Which PHP a file holds: the number in `ZEND_CORE_VERSION_INFO`
 //! (<https://github.com/php/php-src/blob/PHP-8.2/Zend/zend.c>), which is one of the Zend Engine. Its first number is 4
-//! less than PHP's; the others are the same from PHP 8.0 on. No symbol leads to it.
+//! less than PHP's; the second is the same from PHP 7.0 on, and the third from 8.0 on. No symbol leads to it.
 
 use std::fmt;
 use uunwind_elf::Elf;
@@ -34,7 +34,11 @@ impl Version {
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.major, self.minor, self.release)
+        // The engine's third number is PHP's from 8.0 on.
+        match self.major {
+            0..8 => write!(f, "{}.{}", self.major, self.minor),
+            _ => write!(f, "{}.{}.{}", self.major, self.minor, self.release),
+        }
     }
 }
 
@@ -87,5 +91,7 @@ mod tests {
             assert_eq!(parse(bad), None, "{bad:?}");
         }
         assert_eq!(php.word(), 0x08_02_24);
+        assert_eq!(php.to_string(), "8.2.36");
+        assert_eq!(parse(b"3.4.0, Copyright").map(|php| php.to_string()).as_deref(), Some("7.4"));
     }
 }

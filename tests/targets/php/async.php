@@ -31,8 +31,11 @@ final class Value implements ArrayAccess, Countable
 {
     public static int $made = 0;
 
-    public function __construct(public int $v)
+    public int $v;
+
+    public function __construct(int $v)
     {
+        $this->v = $v;
         self::$made++;
     }
 
@@ -82,7 +85,8 @@ final class Value implements ArrayAccess, Countable
         return fib(2); #--> fib
     }
 
-    public function offsetGet($at): mixed
+    #[\ReturnTypeWillChange]
+    public function offsetGet($at)
     {
         return fib($at); #--> fib
     }

@@ -10,6 +10,12 @@
 
 final class Capture
 {
+    // What runs a file or a text.
+    public const FILES = [
+        'include' => '{include}', 'include_once' => '{include}',
+        'require' => '{include}', 'require_once' => '{include}',
+        'eval' => '{eval}',
+    ];
     public static FFI $library;
 }
 
@@ -20,11 +26,7 @@ function cap(): void
     $names = [];
     $places = [];
     foreach (debug_backtrace(DEBUG_BACKTRACE_IGNORE_ARGS) as $entry) {
-        $name = match ($entry['function']) {
-            'include', 'include_once', 'require', 'require_once' => '{include}',
-            'eval' => '{eval}',
-            default => $entry['function'],
-        };
+        $name = Capture::FILES[$entry['function']] ?? $entry['function'];
         // A class without a name has its place after a NUL.
         $class = isset($entry['class']) ? explode("\0", $entry['class'])[0] . '::' : '';
         $names[] = $class . $name;
@@ -37,7 +39,7 @@ function cap(): void
     }
     $frames = [];
     foreach (array_slice($names, 1) as $at => $name) {
-        $frames[] = [$name, ...($places[$at] ?? ['<internal>', 0])];
+        $frames[] = array_merge([$name], $places[$at] ?? ['<internal>', 0]);
     }
     $line = ['pid' => getmypid(), 'tid' => getmypid(), 'frames' => $frames];
     file_put_contents(getenv('UU_TEST_ORACLE'), json_encode($line) . "\n", FILE_APPEND);

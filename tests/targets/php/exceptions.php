@@ -67,10 +67,12 @@ try {
 } catch (DivisionByZeroError $e) {
     cap();
 }
-try {
-    strlen();
-} catch (ArgumentCountError) {
-    cap();
+if (PHP_VERSION_ID >= 80000) {
+    try {
+        strlen();
+    } catch (ArgumentCountError $e) {
+        cap();
+    }
 }
 final class Message extends Exception
 {

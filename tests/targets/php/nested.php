@@ -112,7 +112,8 @@ final class Kind extends Base
         return 1;
     }
 
-    public function offsetGet($at): mixed
+    #[\ReturnTypeWillChange]
+    public function offsetGet($at)
     {
         cap();
         return 1;
@@ -159,11 +160,6 @@ function leaves(): void
     $other = new Ends();
 }
 
-function by_default($x = new Ends(), ...$rest): void
-{
-    cap();
-}
-
 function over_lines($a, $b): int
 {
     cap();
@@ -183,7 +179,8 @@ Kind::still();
 Kind::later();
 $kind->closure()();
 $kind->inC();
-$kind->alias();
+// The runtime of 7.4 looks the other name up for backtraces; the function has its own.
+PHP_VERSION_ID >= 80000 && $kind->alias();
 $kind->mixed();
 Kind::mixedStatic();
 $kind->inherited();
@@ -216,7 +213,10 @@ foreach ($kind as $x) {
 recursive(20);
 through(10);
 leaves();
-by_default();
+if (PHP_VERSION_ID >= 80100) {
+    include __DIR__ . '/defaults.php';
+    by_default();
+}
 new Ends();
 $ends = new Ends();
 $ends = null;
@@ -234,7 +234,8 @@ $anonymous = new class extends Base {
         return 0;
     }
 
-    public function offsetGet($at): mixed
+    #[\ReturnTypeWillChange]
+    public function offsetGet($at)
     {
         return 0;
     }

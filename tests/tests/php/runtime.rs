@@ -54,7 +54,9 @@ impl Php {
             .extensions
             .iter()
             .flat_map(|folder| ["-d".into(), format!("extension_dir={}", folder.display()).into()]);
-        let options = OPTIONS.iter().map(|option| (*option).into());
+        // It is an extension up to 7.4.
+        let json = if self.version.starts_with("7.") { &["-d", "extension=json"][..] } else { &[] };
+        let options = OPTIONS.iter().chain(json).map(|option| (*option).into());
         [self.path.clone().into()].into_iter().chain(folder).chain(options).chain([path(script).into()]).collect()
     }
 }
