@@ -187,8 +187,9 @@ function counts(int $n)
 function delegates(int $n)
 {
     fib(2); #--> fib
+    // With opcache, PHP has the line of the next opcode while another generator runs.
     $x = yield from counts($n); #--> counts
-    fib(2); #--> fib
+    fib(2); #--> fib, counts
     yield $x;
 }
 

@@ -13,19 +13,26 @@ use uunwind_tests::{compile, paths};
 /// An interpreter.
 #[derive(Debug)]
 pub struct Php {
-    /// Its version, as `PHP_VERSION` is.
+    /// Its version, as `PHP_VERSION` is, and whether it runs with opcache.
     pub version: String,
     path: PathBuf,
+    /// Whether it runs with opcache.
+    opcache: bool,
     /// Where its extensions lie, if it is not installed.
     extensions: Option<PathBuf>,
 }
 
 /// Options: no file of options, and the library by which the tests call C.
 const OPTIONS: &[&str] = &["-n", "-d", "extension=ffi", "-d", "ffi.enable=1", "-d", "zend.assertions=-1"];
+/// With opcache, which shares and optimises the code of all files, new ones too.
+const OPCACHE: [&str; 6] =
+    ["-d", "zend_extension=opcache", "-d", "opcache.enable_cli=1", "-d", "opcache.file_update_protection=0"];
 
-/// The interpreter of this machine, and those that `ci/interpreters` has fetched.
+/// The interpreter of this machine, with opcache as well if it is here, and those that `ci/interpreters` has fetched.
 pub fn all() -> Vec<Php> {
     let mut found: Vec<Php> = asked("/usr/bin/php".into(), None).into_iter().collect();
+    let with = asked("/usr/bin/php".into(), None).filter(Php::has_opcache);
+    found.extend(with.map(|php| Php { version: format!("{}-opcache", php.version), opcache: true, ..php }));
     for Fetched { suite, path, .. } in interpreters::fetched("php") {
         let extensions = paths::list(&suite.join("usr/lib/php")).into_iter().find(|path| path.join("ffi.so").exists());
         found.extend(asked(path, extensions));
@@ -36,10 +43,16 @@ pub fn all() -> Vec<Php> {
 fn asked(path: PathBuf, extensions: Option<PathBuf>) -> Option<Php> {
     let asked = Command::new(&path).args(["-n", "-r", "echo PHP_VERSION;"]).output();
     let version = asked.ok().filter(|out| out.status.success())?;
-    Some(Php { version: String::from_utf8_lossy(&version.stdout).into_owned(), path, extensions })
+    Some(Php { version: String::from_utf8_lossy(&version.stdout).into_owned(), path, opcache: false, extensions })
 }
 
 impl Php {
+    fn has_opcache(&self) -> bool {
+        let mut asked = Command::new(&self.path);
+        asked.arg("-n").args(OPCACHE).args(["-r", "exit(function_exists('opcache_get_status') ? 0 : 1);"]);
+        asked.output().is_ok_and(|out| out.status.success())
+    }
+
     /// Sets the variables that the scripts need.
     pub fn configure(&self, command: &mut Command, oracle: &Path) {
         static CAP: OnceLock<PathBuf> = OnceLock::new();
@@ -56,7 +69,8 @@ impl Php {
             .flat_map(|folder| ["-d".into(), format!("extension_dir={}", folder.display()).into()]);
         // It is an extension up to 7.4.
         let json = if self.version.starts_with("7.") { &["-d", "extension=json"][..] } else { &[] };
-        let options = OPTIONS.iter().chain(json).map(|option| (*option).into());
+        let opcache = if self.opcache { &OPCACHE[..] } else { &[] };
+        let options = OPTIONS.iter().chain(json).chain(opcache).map(|option| (*option).into());
         [self.path.clone().into()].into_iter().chain(folder).chain(options).chain([path(script).into()]).collect()
     }
 }
