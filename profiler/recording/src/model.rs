@@ -119,6 +119,13 @@ impl Process {
         (is_name && (name == typed || !is_title)).then_some(name)
     }
 
+    /// The title that its program has written over its command line, if it has several words, as servers' have.
+    pub fn title(&self) -> Option<&[u8]> {
+        let (first, rest) = self.command.split_first()?;
+        let is_title = first.contains(&b' ') && *first != self.exe && rest.iter().all(Vec::is_empty);
+        is_title.then(|| first.trim_ascii_end())
+    }
+
     /// Splits what `/proc/PID/cmdline` holds: words that each end with a zero
     /// ([proc_pid_cmdline(5)](https://man7.org/linux/man-pages/man5/proc_pid_cmdline.5.html)).
     pub fn words(cmdline: &[u8]) -> Vec<Vec<u8>> {

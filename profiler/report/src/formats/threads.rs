@@ -57,17 +57,21 @@ pub fn pid(recording: &Recording, process: u32) -> u32 {
     recording.processes.get(process as usize).map_or(0, |process| process.pid)
 }
 
-/// What distinguishes a process for people: its command line, without the path of its program, and cut where it is
-/// long; the file name of its executable if there is none.
+/// What distinguishes a process for people: the title that its program has given it, or its command line, without the
+/// path of its program; cut where it is long. The file name of its executable if there is neither.
 pub fn program(recording: &Recording, process: u32) -> String {
     let Some(process) = recording.processes.get(process as usize) else { return "?".to_owned() };
     let base = |path: &[u8]| String::from_utf8_lossy(path).rsplit('/').next().unwrap_or_default().to_owned();
-    let words = process.command.iter().skip(1).map(|word| super::said(&String::from_utf8_lossy(word)));
+    // A program that writes a title clears what its arguments had.
+    let cleared = process.command.iter().rev().take_while(|word| word.is_empty()).count();
+    let words = process.command.iter().take(process.command.len() - cleared).skip(1);
+    let words = words.map(|word| super::said(&String::from_utf8_lossy(word)));
     let first = process.command.first().map(|word| base(word)).filter(|name| !name.is_empty());
     let first = first.map(|name| super::said(&name));
-    let name = match first {
-        Some(first) => [first].into_iter().chain(words).collect::<Vec<_>>().join(" "),
-        None => super::printable(&base(&process.exe)),
+    let name = match (process.title(), first) {
+        (Some(title), _) => super::printable(&String::from_utf8_lossy(title)),
+        (None, Some(first)) => [first].into_iter().chain(words).collect::<Vec<_>>().join(" "),
+        (None, None) => super::printable(&base(&process.exe)),
     };
     match name.char_indices().nth(LONGEST) {
         _ if name.is_empty() => "?".to_owned(),

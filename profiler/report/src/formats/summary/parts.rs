@@ -1,5 +1,6 @@
 //! Time by process and by thread, where there are several.
 
+use super::super::printable;
 use super::table::{Amount, Printer, Row, ROWS};
 use crate::formats::threads;
 use crate::stacks::Profile;
@@ -45,8 +46,12 @@ impl Programs {
     }
 }
 
-/// The file name of a process's program.
+/// The file name of a process's program, also of one that has a title.
 fn file_name(recording: &Recording, process: u32) -> String {
+    let titled = recording.processes.get(process as usize).filter(|process| process.title().is_some());
+    if let Some(path) = titled.map(|process| String::from_utf8_lossy(&process.exe)) {
+        return printable(path.rsplit('/').next().unwrap_or_default());
+    }
     let name = threads::program(recording, process);
     name.split(' ').next().unwrap_or_default().to_owned()
 }
@@ -164,6 +169,30 @@ mod tests {
         let table = text.split_once("Time by process\n").expect("a table").1;
         assert!(table.contains("50.0 %") && table.contains("2  cc1 b.c (2 processes)"), "{text}");
         assert!(table.contains("1  cc1 a.c\n") && !text.contains("Time by thread"), "{text}");
+    }
+
+    /// Servers write what they do over their command lines, and clear the rest of it.
+    #[test]
+    fn processes_have_their_titles() {
+        let process = |pid, command: &[&str]| Process {
+            pid,
+            exe: b"/usr/sbin/php-fpm8.2".to_vec(),
+            command: command.iter().map(|word| word.as_bytes().to_vec()).collect(),
+            ..Process::default()
+        };
+        let processes = vec![
+            process(1, &["php-fpm: master process (/etc/php/fpm.conf)  ", "", ""]),
+            process(2, &["php-fpm: pool www", "", ""]),
+            process(3, &["/usr/sbin/php-fpm8.2", "-F", "", ""]),
+        ];
+        let thread = |process| Thread { process, tid: 7 + process, name: "php-fpm".to_owned() };
+        let recording = Recording { processes, threads: (0..3).map(thread).collect(), ..Recording::default() };
+        let names = [0, 1, 2].map(|process| threads::program(&recording, process));
+        assert_eq!(names, ["php-fpm: master process (/etc/php/fpm.conf)", "php-fpm: pool www", "php-fpm8.2 -F"]);
+        assert!((0..3).all(|process| file_name(&recording, process) == "php-fpm8.2"));
+        // A path with a space in it is no title.
+        let spaced = Process { exe: b"/opt/My App/x".to_vec(), ..process(4, &["/opt/My App/x"]) };
+        assert_eq!(spaced.title(), None);
     }
 
     #[test]
