@@ -1,5 +1,7 @@
 //! PHP stacks against the runtime's own view: every test program under every PHP of this machine.
 
+#[path = "php/fpm.rs"]
+mod fpm;
 #[path = "php/grammar.rs"]
 mod grammar;
 #[path = "php/runtime.rs"]
@@ -7,7 +9,7 @@ mod runtime;
 
 use grammar::Program;
 use runtime::{Expected, Php};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::process::Command;
 use uunwind_tests::attached;
 use uunwind_tests::own_walks::{self, Reads};
@@ -126,6 +128,39 @@ fn a_running_program() {
         }
         Ok(())
     });
+}
+
+/// The server whose processes answer requests for pages.
+#[test]
+fn pages_of_a_server() {
+    let Some(program) = fpm::program() else {
+        return skips::skipped("PHP stacks in FPM", "this machine has no php-fpm that runs");
+    };
+    let scratch = paths::scratch("fpm");
+    let server = fpm::Server::new(&scratch);
+    let page = runtime::path("page");
+    let mut words: Vec<OsString> = vec![program.into()];
+    words.extend(server.options().into_iter().map(OsString::from));
+    let words: Vec<&OsStr> = words.iter().map(|word| &**word).collect();
+    let recording = std::thread::scope(|scope| {
+        let client = scope.spawn(|| server.ask(&page, 80));
+        let recording = uu::record(&scratch, &["-r", "499"], |_| (), &words).expect_code(0);
+        let answer = client.join().expect("a client");
+        assert!(answer.contains("46368,75025"), "{answer}");
+        recording
+    });
+    let (mut whole, samples) = (0, recording.samples());
+    for sample in samples.iter().filter(|sample| sample.complete() && !sample.flags.contains("desync")) {
+        let names: Vec<String> = runtime::frames(sample).into_iter().map(|frame| frame.name).collect();
+        let outer: Vec<&str> = names.iter().map(|name| &**name).skip_while(|name| *name == "Page::fib").collect();
+        let expected = ["Page::{closure}", "array_map", "Page::render", "{main}"];
+        // Each is an outer part of the chain.
+        assert!(expected.ends_with(&outer), "{}", sample.text());
+        whole += usize::from(outer.len() == expected.len() && names.len() > outer.len());
+    }
+    assert!(whole > 20, "{whole} of {} stacks are whole", samples.len());
+    let summary = recording.report("summary");
+    assert!(summary.contains("php-fpm: pool www"), "{summary}");
 }
 
 /// The same scripts without a recorder: the program's own handler calls uu_walk().
