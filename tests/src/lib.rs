@@ -33,6 +33,7 @@ pub mod luajit;
 pub mod nodes;
 pub mod objects;
 pub mod oracle;
+pub mod own_view;
 pub mod own_walks;
 pub mod packages;
 pub mod pair;

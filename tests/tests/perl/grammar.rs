@@ -1,7 +1,8 @@
 //! The calls that a Perl program can make, by its source (`targets/perl/async.pl`), and stacks checked against them.
 
-use crate::runtime::{self, ExpectedFrame, IN_C};
+use crate::runtime::{self, IN_C};
 use std::collections::BTreeMap;
+use uunwind_tests::own_view::Place;
 use uunwind_tests::samples::Sample;
 
 /// The program.
@@ -61,7 +62,7 @@ impl Program {
     /// the program is compiled still.
     pub fn check(&self, sample: &Sample) -> Result<usize, String> {
         let frames = runtime::frames(sample);
-        let is_compiled = |frame: &ExpectedFrame| frame.name.ends_with("::BEGIN") || frame.name == "(require)";
+        let is_compiled = |frame: &Place| frame.name.ends_with("::BEGIN") || frame.name == "(require)";
         let begins = sample.text().contains("perl_parse") || sample.text().contains("perl_destruct");
         if frames.is_empty() || begins || frames.iter().any(is_compiled) {
             return Ok(0);
@@ -102,7 +103,7 @@ impl Program {
         }
     }
 
-    fn check_place(&self, frame: &ExpectedFrame) -> Result<(), String> {
+    fn check_place(&self, frame: &Place) -> Result<(), String> {
         let ranges = self.ranges.get(&frame.name).ok_or_else(|| format!("there is no {}", frame.name))?;
         let here = |(first, last): &(u32, u32)| (*first..=*last).contains(&frame.line);
         if frame.file != self.file || !ranges.iter().any(here) {

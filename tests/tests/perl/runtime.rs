@@ -1,11 +1,12 @@
 //! The Perl interpreter that the tests use, and the runtime's own view of a Perl stack, as `targets/perl/cap.pl` writes
 //! it down.
 
-use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use uunwind_tests::samples::{beside, Frame, Sample};
+use uunwind_tests::own_view::{self, Place};
+pub use uunwind_tests::own_view::{pair, Expected};
+use uunwind_tests::samples::Sample;
 use uunwind_tests::{paths, process, uu};
 
 /// A Perl.
@@ -94,67 +95,24 @@ pub fn path(name: &str) -> PathBuf {
     paths::source(&format!("perl/{name}.pl"))
 }
 
-/// One line of an oracle file.
-#[derive(Debug)]
-pub struct Expected {
-    /// Process id.
-    pid: u32,
-    /// Thread id.
-    tid: u32,
-    /// Perl frames, innermost first, from the caller of `cap` on.
-    pub frames: Vec<ExpectedFrame>,
-}
-
-/// One Perl frame.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExpectedFrame {
-    /// Name, with the package.
-    pub name: String,
-    /// Path, as Perl has it; of a function in C `<xs>`.
-    pub file: String,
-    /// Line; of a function in C 0.
-    pub line: u32,
-}
-
 /// The file of functions in C.
 pub const IN_C: &str = "<xs>";
 
 /// Reads an oracle file.
 pub fn read(path: &Path) -> Vec<Expected> {
-    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    text.lines().map(|line| expected(&serde_json::from_str(line).expect("the oracle is JSON"))).collect()
-}
-
-fn expected(line: &Value) -> Expected {
-    let number = |v: &Value| v.as_u64().expect("a number") as u32;
-    let text = |v: &Value| v.as_str().expect("a text").to_owned();
-    let frame = |frame: &Value| ExpectedFrame { name: text(&frame[0]), file: text(&frame[1]), line: number(&frame[2]) };
-    Expected {
-        pid: number(&line["pid"]),
-        tid: number(&line["tid"]),
-        frames: line["frames"].as_array().expect("frames").iter().map(frame).collect(),
-    }
+    own_view::read(path, Place::of)
 }
 
 /// A sample's Perl frames, innermost first.
-pub fn frames(sample: &Sample) -> Vec<ExpectedFrame> {
-    let perl = sample.frames.iter().filter_map(|frame| match frame {
-        Frame::Other { plugin, name, file, line } if plugin == "perl" => {
-            Some(ExpectedFrame { name: name.clone(), file: file.clone(), line: *line })
-        }
-        _ => None,
-    });
-    perl.collect()
+pub fn frames(sample: &Sample) -> Vec<Place> {
+    own_view::frames(sample, "perl")
 }
 
-/// Compares Perl's frames, from the caller of `cap` on: count, order, names, files and lines. `caller` has neither
-/// functions in C, nor a difference between `require` and `do`; a format it calls an eval.
+/// Compares Perl's frames, from the caller of `cap` on. `caller` has neither functions in C, nor a difference between
+/// `require` and `do`; a format it calls an eval.
 pub fn compare(expected: &Expected, sample: &Sample) -> Result<(), String> {
     let mut got = frames(sample);
     got.retain(|frame| frame.file != IN_C);
-    let is_own = |frame: &ExpectedFrame| frame.name == "main::cap";
-    let own = got.iter().position(is_own).ok_or("no frame of cap")?;
-    let mut got = got.split_off(own + 1);
     for frame in &mut got {
         frame.name = match &*frame.name {
             "(do)" => "(require)".into(),
@@ -162,95 +120,45 @@ pub fn compare(expected: &Expected, sample: &Sample) -> Result<(), String> {
             _ => std::mem::take(&mut frame.name),
         };
     }
-    if got != expected.frames {
-        let at = got.iter().zip(&expected.frames).take_while(|(got, want)| got == want).count();
-        return Err(format!("frame {at} from cap: got {:?}, expected {:?}", got.get(at), expected.frames.get(at)));
-    }
-    Ok(())
+    own_view::compare(expected, &got, |frame| frame.name == "main::cap")
 }
 
 /// Every group of Perl frames is followed by a native frame that hosts it, and is marked so. Functions of ops have no
 /// symbols since Perl 5.38.
 pub fn check_hosts(sample: &Sample) -> Result<(), String> {
     const HOSTS: [&str; 4] = ["Perl_runops_standard", "Perl_pp_entersub", "Perl_pp_goto", "Perl_call_sv"];
-    let mut group: Vec<&str> = Vec::new();
-    for frame in &sample.frames {
-        match frame {
-            Frame::Other { plugin, name, .. } if plugin == "perl" => group.push(name),
-            Frame::Native { symbol, interpreter, .. } => {
-                let is_host = *interpreter && (HOSTS.contains(&&**symbol) || symbol.starts_with('?'));
-                if !group.is_empty() && !is_host {
-                    return Err(format!("{group:?} is hosted by {symbol}"));
-                }
-                group.clear();
-            }
-            _ => {}
-        }
-    }
-    if group.is_empty() {
-        Ok(())
-    } else {
-        Err(format!("{group:?} has no native frame that hosts it"))
-    }
-}
-
-/// Pairs the oracle's lines with the explicit samples: those of each thread come in the same order.
-pub fn pair<'a>(oracle: &'a [Expected], samples: &'a [Sample]) -> Result<Vec<(&'a Expected, &'a Sample)>, String> {
-    let mut explicit: Vec<&Sample> = samples.iter().filter(|s| s.kind == "explicit").collect();
-    let mut lines: Vec<&Expected> = oracle.iter().collect();
-    explicit.sort_by_key(|sample| sample.tid);
-    lines.sort_by_key(|line| line.tid);
-    let pairs: Vec<_> = lines.iter().copied().zip(explicit.iter().copied()).collect();
-    let is_one = |(line, sample): &(&Expected, &Sample)| (sample.pid, sample.tid) == (line.pid, line.tid);
-    if pairs.len() != oracle.len() || explicit.len() != oracle.len() || oracle.is_empty() || !pairs.iter().all(is_one) {
-        let leaf = |line: &&Expected| line.frames.first().map_or(String::new(), |f| format!("{}:{}", f.name, f.line));
-        let leaves = lines.iter().map(leaf).collect::<Vec<_>>();
-        let (samples, lines) = (explicit.len(), oracle.len());
-        let explicit: Vec<Sample> = explicit.into_iter().cloned().collect();
-        return Err(format!("{samples} samples for {lines} lines\n{}", beside(&leaves, &explicit)));
-    }
-    Ok(pairs)
+    own_view::hosted(sample, "perl", |group, _, (symbol, interpreter)| {
+        let is_host = interpreter && (HOSTS.contains(&symbol) || symbol.starts_with('?'));
+        is_host.then_some(()).ok_or_else(|| format!("{group:?} is hosted by {symbol}"))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+    use uunwind_tests::own_view::native;
+    use uunwind_tests::samples::Frame;
 
     fn perl(name: &str, file: &str, line: u32) -> Frame {
         Frame::Other { plugin: "perl".into(), name: name.into(), file: file.into(), line }
     }
 
     #[test]
-    fn frames_are_compared_one_by_one() {
-        let oracle = |frames: Value| expected(&json!({"pid": 1, "tid": 1, "frames": frames}));
-        let (f, main) = (json!(["A::f", "p.pl", 3]), json!(["(main)", "p.pl", 9]));
+    fn functions_in_c_are_not_those_of_caller() {
+        let frames = json!([["A::f", "p.pl", 3], ["(main)", "p.pl", 9]]);
+        let expected = own_view::expected(&json!({"pid": 1, "tid": 1, "frames": frames}), Place::of);
         let frames = vec![
             perl("main::cap", "cap.pl", 9),
             perl("A::f", "p.pl", 3),
             perl("List::Util::first", IN_C, 0),
             perl("(main)", "p.pl", 9),
         ];
-        let sample = Sample { frames, ..Sample::default() };
-        assert_eq!(compare(&oracle(json!([f, main])), &sample), Ok(()));
-        for wrong in [json!([main, f]), json!([f]), json!([f, main, f]), json!([f, ["(main)", "p.pl", 4]])] {
-            assert!(compare(&oracle(wrong.clone()), &sample).is_err(), "{wrong}");
-        }
-        assert!(compare(&oracle(json!([])), &Sample::default()).is_err());
+        assert_eq!(compare(&expected, &Sample { frames, ..Sample::default() }), Ok(()));
     }
 
     #[test]
     fn frames_stand_before_their_native_frames() {
-        let native = |symbol: &str, interpreter| Frame::Native {
-            symbol: symbol.into(),
-            offset: 1,
-            object: "perl".into(),
-            address: 7,
-            exact: false,
-            by_frame_pointer: false,
-            by_code: false,
-            interpreter,
-        };
         let check = |frames: Vec<Frame>| check_hosts(&Sample { frames, ..Sample::default() });
         let f = || perl("f", "p.pl", 3);
         let run_loop = || native("Perl_runops_standard", true);

@@ -1,7 +1,8 @@
 //! The calls that a PHP program can make, by its sources (`targets/php/async.php`), and stacks checked against them.
 
-use crate::runtime::{self, ExpectedFrame};
+use crate::runtime;
 use std::collections::BTreeMap;
+use uunwind_tests::own_view::Place;
 use uunwind_tests::samples::Sample;
 
 /// The program.
@@ -100,7 +101,7 @@ impl Program {
     }
 
     /// The place that a frame is at, in the sources.
-    fn place(&self, frame: &ExpectedFrame) -> Result<(String, u32), String> {
+    fn place(&self, frame: &Place) -> Result<(String, u32), String> {
         // Evaluated code has its own lines, and the place where it was evaluated in its file's name.
         if let Some(at) = frame.file.strip_suffix(") : eval()'d code") {
             let (file, line) = at.rsplit_once('(').ok_or("no place")?;

@@ -1,7 +1,8 @@
 //! The calls that a Ruby program can make, by its source (`targets/ruby/async.rb`), and stacks checked against them.
 
-use crate::runtime::{self, ExpectedFrame};
+use crate::runtime;
 use std::collections::BTreeMap;
+use uunwind_tests::own_view::Place;
 use uunwind_tests::samples::Sample;
 
 /// The program.
@@ -86,7 +87,7 @@ impl Program {
         }
     }
 
-    fn check_place(&self, frame: &ExpectedFrame) -> Result<(), String> {
+    fn check_place(&self, frame: &Place) -> Result<(), String> {
         let own = method(&frame.name);
         if frame.file.starts_with("(eval") {
             return Ok(());
