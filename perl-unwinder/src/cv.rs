@@ -2,7 +2,7 @@
 //! <https://github.com/Perl/perl5/blob/v5.36.0/pad.c>, `Perl_gv_fullname4` in `gv.c` there).
 
 use crate::facts::Facts;
-use crate::text;
+use uunwind_core::plugin::guest::text;
 use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::{Text, TEXT_LIMIT};
 

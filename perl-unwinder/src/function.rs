@@ -3,7 +3,7 @@
 use crate::cursor::Cursor;
 use crate::cv;
 use crate::facts::Facts;
-use crate::text::{self, mixed, Joined};
+use uunwind_core::plugin::guest::text::{self, mixed, Joined};
 use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::{Description, Text, TABLE_NONE};
 

@@ -17,7 +17,6 @@
 //! emission    the frames of one run loop, emitted
 //! function    names, files and lines
 //! cv          the texts that name a sub
-//! text        texts, joined
 //! ```
 //!
 //! `ASSUMPTIONS.md` lists what is assumed of the memory of Perl, with the source file of each fact.
@@ -35,7 +34,6 @@ mod emission;
 pub mod facts;
 mod function;
 mod innermost;
-mod text;
 
 use activation::NO_OVERLAY;
 use uunwind_core::plugin::{Plugin, CHECKED_READS, NO_FUNCTION};

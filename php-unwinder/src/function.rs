@@ -3,7 +3,7 @@
 use crate::emission::Emitted;
 use crate::facts::Facts;
 use crate::frame::{Frame, Kind};
-use crate::text::{self, mixed, Joined};
+use uunwind_core::plugin::guest::text::{self, mixed, Joined};
 use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::{Description, Text, TABLE_NONE, TEXT_LIMIT};
 
@@ -137,6 +137,7 @@ impl Parts {
     fn describe(&self, guest: &Guest<'_>, code: u64) -> u32 {
         let mut joined = Joined::new();
         if let Some(class) = self.class {
+            // A class without a name has where it was defined after a NUL.
             joined.add_line(guest, &class);
             joined.add_byte(b':');
             joined.add_byte(b':');

@@ -15,7 +15,6 @@
 //! emission    these frames, emitted
 //! generator   generators that wait for the one that they delegate to
 //! function    names, files and lines
-//! text        the texts that name a function
 //! ```
 //!
 //! `ASSUMPTIONS.md` lists what is assumed of the memory of PHP, with the source file of each fact.
@@ -32,7 +31,6 @@ pub mod facts;
 mod frame;
 mod function;
 mod generator;
-mod text;
 
 use activation::NO_OVERLAY;
 use uunwind_core::plugin::{Plugin, CHECKED_READS, NO_FUNCTION};

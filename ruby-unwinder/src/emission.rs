@@ -6,7 +6,7 @@ use crate::facts::Facts;
 use crate::iseq;
 use crate::method::{self, Qualifier};
 use crate::object;
-use crate::text::{self, mixed, Joined};
+use uunwind_core::plugin::guest::text::{self, mixed, Joined};
 use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::{Description, TABLE_NONE};
 

@@ -6,7 +6,7 @@
 use crate::facts::Facts;
 use crate::method::Qualifier;
 use crate::object::{self, ISEQ};
-use crate::text::{self, mixed, Joined};
+use uunwind_core::plugin::guest::text::{self, mixed, Joined};
 use uunwind_core::plugin::guest::Guest;
 use uunwind_core::plugin::{Description, Text, TABLE_NONE, TEXT_LIMIT};
 

@@ -18,7 +18,6 @@
 //! method         the method entry that a frame runs for, and its class
 //! iseq           a frame's compiled code: label, file and line
 //! object         strings, arrays and ids
-//! text           the texts that name a function
 //! ```
 //!
 //! `ASSUMPTIONS.md` lists what is assumed of the memory of CRuby, with the source file of each fact.
@@ -37,7 +36,6 @@ pub mod facts;
 mod iseq;
 mod method;
 mod object;
-mod text;
 
 use activation::NO_OVERLAY;
 use uunwind_core::plugin::{Plugin, CHECKED_READS, NO_FUNCTION};

@@ -15,6 +15,7 @@ mod extent;
 mod object;
 mod plain;
 mod table;
+pub mod text;
 
 pub use extent::Extent;
 pub use object::{analyse, Object, Unserved};

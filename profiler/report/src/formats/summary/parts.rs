@@ -176,20 +176,20 @@ mod tests {
     fn processes_have_their_titles() {
         let process = |pid, command: &[&str]| Process {
             pid,
-            exe: b"/usr/sbin/php-fpm8.2".to_vec(),
+            exe: b"/usr/sbin/nginx".to_vec(),
             command: command.iter().map(|word| word.as_bytes().to_vec()).collect(),
             ..Process::default()
         };
         let processes = vec![
-            process(1, &["php-fpm: master process (/etc/php/fpm.conf)  ", "", ""]),
-            process(2, &["php-fpm: pool www", "", ""]),
-            process(3, &["/usr/sbin/php-fpm8.2", "-F", "", ""]),
+            process(1, &["nginx: master process (/etc/nginx.conf)  ", "", ""]),
+            process(2, &["nginx: worker process", "", ""]),
+            process(3, &["/usr/sbin/nginx", "-F", "", ""]),
         ];
-        let thread = |process| Thread { process, tid: 7 + process, name: "php-fpm".to_owned() };
+        let thread = |process| Thread { process, tid: 7 + process, name: "nginx".to_owned() };
         let recording = Recording { processes, threads: (0..3).map(thread).collect(), ..Recording::default() };
         let names = [0, 1, 2].map(|process| threads::program(&recording, process));
-        assert_eq!(names, ["php-fpm: master process (/etc/php/fpm.conf)", "php-fpm: pool www", "php-fpm8.2 -F"]);
-        assert!((0..3).all(|process| file_name(&recording, process) == "php-fpm8.2"));
+        assert_eq!(names, ["nginx: master process (/etc/nginx.conf)", "nginx: worker process", "nginx -F"]);
+        assert!((0..3).all(|process| file_name(&recording, process) == "nginx"));
         // A path with a space in it is no title.
         let spaced = Process { exe: b"/opt/My App/x".to_vec(), ..process(4, &["/opt/My App/x"]) };
         assert_eq!(spaced.title(), None);

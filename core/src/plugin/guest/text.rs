@@ -1,7 +1,7 @@
 //! The texts that name a function: parts that are read in the process, joined in the plugin's own room.
 
-use uunwind_core::plugin::guest::Guest;
-use uunwind_core::plugin::{Text, OWN_TEXT};
+use super::Guest;
+use crate::plugin::{Text, OWN_TEXT};
 
 /// There is no text.
 pub const EMPTY: Text = Text { address: 0, len: 0, width: 1, utf8: 1 };
@@ -41,6 +41,12 @@ pub struct Joined {
     is_whole: bool,
 }
 
+impl Default for Joined {
+    fn default() -> Self {
+        Joined::new()
+    }
+}
+
 impl Joined {
     /// No text yet.
     pub fn new() -> Joined {
@@ -49,9 +55,19 @@ impl Joined {
 
     /// Adds a text of the process's, in UTF-8 or Latin-1.
     pub fn add(&mut self, guest: &Guest<'_>, text: &Text) {
+        if !text.is_utf8() {
+            return self.add_latin_1(guest, text);
+        }
+        let end = self.len.saturating_add(text.len as usize);
+        let added = self.room.get_mut(self.len..end).is_some_and(|room| guest.bytes(text.address, room));
+        self.is_whole &= added;
+        self.len = if added { end } else { self.len };
+    }
+
+    fn add_latin_1(&mut self, guest: &Guest<'_>, text: &Text) {
         for at in 0..text.len.min(ROOM as u32) {
             match guest.byte(text.address.wrapping_add(at.into())) {
-                Some(byte @ 0x80..) if !text.is_utf8() => {
+                Some(byte @ 0x80..) => {
                     self.add_byte(0xc0 | byte >> 6);
                     self.add_byte(0x80 | byte & 0x3f);
                 }
@@ -60,6 +76,14 @@ impl Joined {
             }
         }
         self.is_whole &= text.len as usize <= ROOM;
+    }
+
+    /// Adds a text of the process's up to its first NUL.
+    pub fn add_line(&mut self, guest: &Guest<'_>, text: &Text) {
+        let start = self.len;
+        self.add(guest, text);
+        let added = self.room.get(start..self.len).unwrap_or_default();
+        self.len = start.saturating_add(added.iter().position(|byte| *byte == 0).unwrap_or(added.len()));
     }
 
     /// Adds a byte.
