@@ -23,8 +23,10 @@ pub struct Php {
     extensions: Option<PathBuf>,
 }
 
-/// Options: no file of options, and the library by which the tests call C.
-const OPTIONS: &[&str] = &["-n", "-d", "extension=ffi", "-d", "ffi.enable=1", "-d", "zend.assertions=-1"];
+/// Options: no file of options, the library by which the tests call C, and as much memory as files take that are
+/// included again and again.
+const OPTIONS: &[&str] =
+    &["-n", "-d", "extension=ffi", "-d", "ffi.enable=1", "-d", "zend.assertions=-1", "-d", "memory_limit=-1"];
 /// With opcache, which shares and optimises the code of all files, new ones too.
 const OPCACHE: [&str; 6] =
     ["-d", "zend_extension=opcache", "-d", "opcache.enable_cli=1", "-d", "opcache.file_update_protection=0"];
