@@ -2,13 +2,11 @@
 //! is; before and after, its tables of functions' addresses are the same, and it lives on, whatever becomes of uu.
 
 use serde_json::Value;
-use std::collections::HashMap;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_recording::FROM_INSIDE;
 use uunwind_tests::attached::Attached;
-use uunwind_tests::looks::Looks;
+use uunwind_tests::gate::{looks, redirected, words};
 use uunwind_tests::process::run;
 use uunwind_tests::running::{wait_for, Running};
 use uunwind_tests::{compile, paths, uu};
@@ -54,47 +52,6 @@ fn recorded(scratch: &Path) -> [[u64; 2]; 2] {
     let sum = |sum: [u64; 2], one: &Value| [sum[0] + 1, sum[1] + one["size"].as_u64().expect("a size")];
     let live = all.iter().filter(|one| one["freed"].is_null());
     [all.iter().fold([0; 2], sum), live.fold([0; 2], sum)]
-}
-
-/// The words of the process's objects: those that loaders and programs write, and those that are read-only since.
-fn words(pid: u32) -> HashMap<u64, u64> {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("its mappings");
-    let memory = std::fs::File::open(format!("/proc/{pid}/mem")).expect("its memory");
-    let mut words = HashMap::new();
-    for line in maps.lines().filter(|line| line.contains(" /") && !line.contains("memfd") && !line.contains("x")) {
-        let (start, rest) = line.split_once('-').expect("a range");
-        let end = rest.split_once(' ').expect("its end").0;
-        let [start, end] = [start, end].map(|text| u64::from_str_radix(text, 16).expect("an address"));
-        let mut bytes = vec![0; (end - start) as usize];
-        if memory.read_exact_at(&mut bytes, start).is_ok() {
-            let word = |(index, bytes): (usize, &[u8])| {
-                (start + 8 * index as u64, u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
-            };
-            words.extend(bytes.chunks_exact(8).enumerate().map(word));
-        }
-    }
-    words
-}
-
-/// The first code address of the gate, if the process has one.
-fn gate(pid: u32) -> Option<u64> {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("its mappings");
-    let line = maps.lines().find(|line| line.contains("/memfd:uu-gate") && line.contains("r-xp"))?;
-    u64::from_str_radix(line.split_once('-')?.0, 16).ok()
-}
-
-/// The entries that lead to the gate.
-fn redirected(pid: u32) -> Vec<u64> {
-    let gate = gate(pid).expect("a gate");
-    let is_in = |value: u64| (gate..gate + 4096).contains(&value);
-    words(pid).into_iter().filter(|(_, value)| is_in(*value)).map(|(place, _)| place).collect()
-}
-
-/// As it looks, without the gate, which stays.
-fn looks(pid: u32) -> Looks {
-    let mut looks = Looks::of(pid);
-    looks.mappings.retain(|line| !line.contains("/memfd:uu-gate"));
-    looks
 }
 
 #[track_caller]

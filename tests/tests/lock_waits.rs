@@ -9,19 +9,8 @@ use std::process::Command;
 use uunwind_tests::pair::both;
 use uunwind_tests::process::run;
 use uunwind_tests::uu::Recording;
+use uunwind_tests::waits::{self, within, Wait};
 use uunwind_tests::{compile, executable, go, interpreters, paths, uu};
-
-/// Functions of the program, and what they wait for.
-const WAITS: [(&str, &str); 8] = [
-    ("for_mutex", "mutex"),
-    ("for_mutex_a_while", "mutex"),
-    ("for_read", "read lock"),
-    ("for_write", "write lock"),
-    ("for_semaphore", "semaphore"),
-    ("for_barrier", "barrier"),
-    ("for_futex", "futex"),
-    ("for_condition", "condition variable"),
-];
 
 fn program(name: &str) -> (PathBuf, PathBuf) {
     let scratch = paths::scratch(name);
@@ -35,51 +24,12 @@ fn recorded(name: &str, options: &[&str], what: &str) -> Recording {
     uu::record(&scratch, &options, |_| {}, &[program.as_os_str(), OsStr::new(what)]).expect_code(0)
 }
 
-/// What the program says of itself: a line's first word, and the numbers after it.
 fn said(recording: &Recording) -> BTreeMap<String, Vec<u64>> {
-    let line = |line: &str| {
-        let mut words = line.split(' ');
-        let name = words.next()?.to_owned();
-        Some((name, words.map(|word| word.parse().expect("a number")).collect()))
-    };
-    recording.outcome.stdout.lines().filter_map(line).collect()
-}
-
-/// A wait of a recording.
-struct Wait {
-    what: String,
-    lock: u64,
-    duration: u64,
-    holder: Option<u64>,
-    functions: Vec<String>,
+    waits::said(recording.outcome.stdout.lines())
 }
 
 fn waits(recording: &Recording) -> Vec<Wait> {
-    let json: Value = serde_json::from_str(&recording.report("json")).expect("JSON");
-    let one = |wait: &Value| {
-        let sample = &json["samples"][wait["sample"].as_u64().expect("an index") as usize];
-        let stack = &json["stacks"][sample["stack"].as_u64().expect("an index") as usize];
-        let frames = stack["frames"].as_array().expect("frames").iter();
-        let function = |frame: &Value| {
-            json["frames"][frame.as_u64().expect("an index") as usize]["function"].as_str().unwrap_or("").to_owned()
-        };
-        Wait {
-            what: wait["what"].as_str().expect("text").to_owned(),
-            lock: wait["lock"]
-                .as_str()
-                .and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok())
-                .expect("an address"),
-            duration: wait["duration"].as_u64().expect("ns"),
-            holder: wait["holder"].as_u64(),
-            functions: frames.map(function).collect(),
-        }
-    };
-    json["lock_waits"].as_array().expect("waits").iter().map(one).collect()
-}
-
-/// Those of a function.
-fn within<'w>(waits: &'w [Wait], function: &'w str) -> impl Iterator<Item = &'w Wait> {
-    waits.iter().filter(move |wait| wait.functions.iter().any(|name| name == function))
+    waits::read(&recording.report("json"))
 }
 
 #[track_caller]
@@ -92,24 +42,7 @@ fn expect_no_loss(recording: &Recording) {
 fn waits_are_those_that_the_program_measures() {
     let recording = recorded("locks-each", &["--all"], "each");
     expect_no_loss(&recording);
-    let (said, waits) = (said(&recording), waits(&recording));
-    let holder = said["holder"][0];
-    for (function, what) in WAITS {
-        let [rounds, least, most] = said[function][..] else { panic!("{:?}", said[function]) };
-        let of_kind: Vec<&Wait> = within(&waits, function).filter(|wait| wait.what == what).collect();
-        assert_eq!(of_kind.len() as u64, rounds, "{function}");
-        let total: u64 = of_kind.iter().map(|wait| wait.duration).sum();
-        assert!((least..=most).contains(&total), "{function}: {total}, not from {least} to {most}");
-        let expected = (what == "mutex" || function == "for_read" || function == "for_write").then_some(holder);
-        assert!(of_kind.iter().all(|wait| wait.holder == expected), "{function}");
-        for wait in of_kind {
-            let stack = &wait.functions;
-            let waits = stack.iter().position(|name| name == "waits").unwrap_or_else(|| panic!("{stack:?}"));
-            assert_eq!(stack[..=waits].last().map(String::as_str), Some("waits"));
-            // The interposer's frames are not shown.
-            assert_eq!(stack[0], function, "{stack:?}");
-        }
-    }
+    waits::expect_measured(&waits(&recording), &said(&recording));
     let summary = recording.report("summary");
     for text in ["Lock profile of", "What was waited for most", "held by ", "for a condition variable"] {
         assert!(summary.contains(text), "{text}: {summary}");
@@ -261,7 +194,7 @@ fn locks_of_python_are_waited_for() {
 fn options_that_do_not_go_with_it_are_refused() {
     let scratch = paths::scratch("locks-refused");
     for (options, text) in [
-        (&["-p", "1"][..], "-p (--pid) and --mode lock do not go together"),
+        (&["-p", "1", "--remote"][..], "--remote and --mode lock do not go together"),
         (&["-r", "7", "true"], "-r (--rate) and --mode lock do not go together"),
         (&["--every-bytes", "1K", "true"], "--every-bytes is for --mode alloc"),
         (&["--unwind", "offline", "true"], "--unwind and --mode lock do not go together"),

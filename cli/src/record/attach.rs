@@ -15,7 +15,7 @@ use uunwind_recording::Recording;
 use uunwind_remote::Plugins;
 use uunwind_remote_sampler::record::Event;
 use uunwind_remote_sampler::{record, Attach, AttachError};
-use uunwind_ring::{FLAG_ALLOC, FLAG_AWAITING, FLAG_MAPPINGS, FLAG_WALL};
+use uunwind_ring::{FLAG_ALLOC, FLAG_AWAITING, FLAG_LOCK, FLAG_MAPPINGS, FLAG_WALL};
 use uunwind_tables_build::Cache;
 
 /// How the process is recorded.
@@ -39,7 +39,7 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
         every: arguments.every,
         every_into: None,
         start_paused: arguments.start_paused,
-        flags: arguments.flags & (FLAG_ALLOC | FLAG_AWAITING | FLAG_MAPPINGS | FLAG_WALL),
+        flags: arguments.flags & (FLAG_ALLOC | FLAG_AWAITING | FLAG_LOCK | FLAG_MAPPINGS | FLAG_WALL),
         output: places.recording.clone(),
         namer: namer()?.into(),
         named: true,
@@ -82,11 +82,12 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
                 places.clean_up();
                 return Err(refused(error));
             }
-            Err(Refusal::Declined(declined)) if attach.flags & FLAG_ALLOC != 0 => {
+            Err(Refusal::Declined(declined)) if attach.flags & (FLAG_ALLOC | FLAG_LOCK) != 0 => {
                 places.clean_up();
+                let mode = if attach.flags & FLAG_LOCK != 0 { "lock" } else { "alloc" };
                 return Err(Failure::new(format!(
-                    "process {pid} is not recorded: --mode alloc needs a sampler in it, and none was put there, since {}. \
-                     Start the program with uu record --mode alloc -- PROGRAM",
+                    "process {pid} is not recorded: --mode {mode} needs a sampler in it, and none was put there, since {}. \
+                     Start the program with uu record --mode {mode} -- PROGRAM",
                     declined.why
                 )));
             }

@@ -165,7 +165,8 @@ PROGRAM maps. With -p, what the process allocates from then on is sampled; only 
 With --mode lock, waits for locks are sampled and no time: pthread mutexes, reader-writer locks, condition variables,
 semaphores, barriers, joins, and what is made of them, such as std::mutex, Python's GIL and threading.Lock; and futexes
 that are waited on by syscall(2), such as those of Rust's standard library and parking_lot. Each has the stack that
-waited, the lock, how long it took, and for a mutex the thread that had it. --all: every wait.
+waited, the lock, how long it took, and for a mutex the thread that had it. --all: every wait. With -p, waits that begin
+from then on; only by a sampler in the process.
 
 With --start-paused, nothing is sampled at first. uu pause PID and uu resume PID switch a recording off and on, where PID is
 a recorded process or uu itself; so does the program, by uu_record_stop() and uu_record_start() of uu.h. What sets

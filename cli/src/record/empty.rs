@@ -85,7 +85,18 @@ fn unsampled(outcome: &Outcome, recording: Option<&Recording>, rate: u32) -> Str
         if let Some(note) = own {
             return note.clone();
         }
-        return format!("no allocation was sampled, one in {rate} bytes on average. Give it more work, or use --all");
+        return match rate {
+            1 => "no call of malloc or its relatives was met while the program was recorded".to_owned(),
+            _ => format!("no allocation was sampled, one in {rate} bytes on average. Give it more work, or use --all"),
+        };
+    }
+    if recording.is_some_and(Recording::is_lock) {
+        return match rate {
+            1 => "no thread waited for a lock, in a function that uu stands before, while it was recorded".to_owned(),
+            _ => {
+                format!("no wait was sampled, one in {rate} ns of waiting on average. Give it more time, or use --all")
+            }
+        };
     }
     if recording.is_some_and(|r| r.settings.flags & FLAG_WALL != 0) {
         let seconds = outcome.wall.as_secs_f64();

@@ -21,9 +21,9 @@ pub(super) fn check_events(options: &Options, mode: Mode) -> Result<Option<u32>,
     if let (true, Some((_, option))) = (mode != Mode::Alloc, of_alloc.iter().find(|(is_given, _)| *is_given)) {
         return Err(Failure::new(format!("{option} is for --mode alloc: give that, too")));
     }
-    let (name, event, follows, function) = match mode {
-        Mode::Alloc => ("alloc", "allocation", "from --every-bytes", "malloc"),
-        Mode::Lock => ("lock", "wait", "from the waits", "the functions of locks"),
+    let (name, event, follows) = match mode {
+        Mode::Alloc => ("alloc", "allocation", "from --every-bytes"),
+        Mode::Lock => ("lock", "wait", "from the waits"),
         Mode::Cpu | Mode::Wall if options.all => {
             return Err(Failure::new("--all is for --mode alloc and --mode lock: give one of them, too"));
         }
@@ -34,11 +34,6 @@ pub(super) fn check_events(options: &Options, mode: Mode) -> Result<Option<u32>,
         (options.kernel, "--kernel", format!("no {event} is made by the kernel")),
         (options.explicit, "--explicit", format!("samples are those of {event}s")),
         (options.rate != DEFAULT_RATE, "-r (--rate)", format!("what is sampled follows {follows}")),
-        (
-            options.pid.is_some() && mode == Mode::Lock,
-            "-p (--pid)",
-            format!("uu stands in front of {function} from the start of a program on. Start PROGRAM with uu record"),
-        ),
     ];
     match others.iter().find(|(is_given, ..)| *is_given) {
         Some((_, option, why)) => Err(Failure::new(format!("{option} and --mode {name} do not go together: {why}"))),
@@ -96,6 +91,11 @@ pub(super) fn check(options: &Options, mode: Mode, format: Format) -> Result<(),
             "--remote and --mode alloc do not go together: allocations are seen in the process. Leave one of them out",
         ),
         (
+            with_pid && options.remote && mode == Mode::Lock,
+            "--remote and --mode lock do not go together: waits are seen in the process. Leave one of them out, or take \
+             --mode wall, which samples waiting threads from outside",
+        ),
+        (
             with_pid && options.python_malloc,
             "--python-malloc and -p (--pid) do not go together: Python reads it when it starts. Leave one of them out",
         ),
@@ -148,7 +148,8 @@ mod tests {
             (&["--mmap", "p"], "--mmap is for --mode alloc"),
             (&["--all", "p"], "--all is for"),
             (&["--mode", "lock", "-r", "5", "p"], "-r (--rate)"),
-            (&["--mode", "lock", "-p", "5"], "-p (--pid)"),
+            (&["--mode", "lock", "-p", "5", "-r", "5"], "-r (--rate)"),
+            (&["--mode", "lock", "-p", "5", "--remote"], "--remote"),
             (&["--mode", "alloc", "-p", "5", "--remote"], "--remote"),
             (&["--mode", "alloc", "-p", "5", "--python-malloc"], "--python-malloc"),
         ] {

@@ -41,7 +41,7 @@ fn due(countdown: Option<&'static Countdown>, address: u64, size: usize, caller:
     if !is_mapped(interval) || !LIVE.is_own() && !adopt() {
         return;
     }
-    let countdown = events::of_this_thread(countdown).or_else(|| events::keeping_errno(events::begin_thread));
+    let countdown = events::keeping_errno(|| events::having_counted(countdown, size.max(1) as u64));
     let Some(countdown) = countdown else { return events::lost(size as u64) };
     if interval > 1 && !countdown.is_due(interval) {
         return;

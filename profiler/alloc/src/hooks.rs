@@ -6,31 +6,13 @@
 
 use crate::counted::{changed, counted, forgotten, is_mapped};
 use crate::ranges::{mapped, pages, remapped, replaced, Leaving, Remap};
-use crate::redirect;
 use core::ffi::{c_int, c_void};
 use uunwind_preload::events::{self, Caller};
-use uunwind_ring::gate::{self, Frame, VARIANTS};
+use uunwind_ring::gate::{self, Frame};
 
 /// Maps the table of live allocations, before the first hook is called. False: there is no memory.
 pub fn prepare() -> bool {
     events::interval().is_none_or(is_mapped)
-}
-
-/// The function that a stub is for.
-fn function(frame: &Frame) -> usize {
-    frame.index as usize / VARIANTS
-}
-
-/// The frame that has called the function: the return address less 1 lies in the call.
-fn caller(frame: &Frame) -> Caller {
-    let [rbx, r12, r13, r14, r15] = frame.saved;
-    Caller {
-        pc: frame.return_address.wrapping_sub(1),
-        sp: core::ptr::from_ref(frame) as u64 + size_of::<Frame>() as u64,
-        rbp: frame.rbp,
-        rbx,
-        others: [r12, r13, r14, r15],
-    }
 }
 
 /// What mremap(2) with these arguments does.
@@ -46,7 +28,7 @@ pub unsafe extern "C" fn before(frame: *mut Frame) {
     // SAFETY: as the caller says.
     let frame = unsafe { &mut *frame };
     let [first, second, _, fourth, ..] = frame.arguments;
-    match function(frame) {
+    match frame.function() {
         gate::FREE => {
             if let Some(id) = forgotten(first as *mut c_void) {
                 events::freed(id);
@@ -62,7 +44,6 @@ pub unsafe extern "C" fn before(frame: *mut Frame) {
             let replacing = Leaving::of(remap.replaces);
             frame.kept = [replacing.number(), Leaving::of(remap.leaves).number()];
         }
-        function if function >= gate::DLOPEN => redirect::new_objects(),
         _ => {}
     }
 }
@@ -75,8 +56,8 @@ pub unsafe extern "C" fn after(frame: *mut Frame) {
     // SAFETY: as the caller says.
     let frame = unsafe { &*frame };
     let [first, second, third, fourth, ..] = frame.arguments;
-    let (caller, result) = (caller(frame), frame.result as *mut c_void);
-    match function(frame) {
+    let (caller, result) = (Caller::of_gate(frame), frame.result as *mut c_void);
+    match frame.function() {
         gate::MALLOC | gate::VALLOC | gate::PVALLOC => allocated(result, first, &caller),
         gate::CALLOC => allocated(result, first.wrapping_mul(second), &caller),
         gate::ALIGNED_ALLOC | gate::MEMALIGN => allocated(result, second, &caller),

@@ -17,7 +17,6 @@
 //! live       the sampled allocations that live, by address
 //! real       how the next functions are called
 //! hooks      the same in a running process, where calls are led through a gate
-//! redirect   the entries of objects that such a process loads meanwhile
 //! ```
 #![cfg_attr(not(test), no_std)]
 
@@ -32,8 +31,6 @@ pub mod mappings;
 mod ranges;
 #[cfg(not(feature = "no-entry-points"))]
 mod real;
-#[cfg(feature = "no-entry-points")]
-mod redirect;
 
 #[cfg(all(panic = "unwind", not(test)))]
 extern crate std;

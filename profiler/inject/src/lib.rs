@@ -7,8 +7,9 @@
 //! on a thread that it has borrowed, and unmaps it when nothing of it runs any more.
 //!
 //! ```text
-//! memory   memcpy and related functions, for which compilers emit calls
-//! gate     the code through which a process's allocator is called while its allocations are sampled
+//! memory    memcpy and related functions, for which compilers emit calls
+//! gate      the code through which a process's functions are called while allocations or waits are sampled
+//! redirect  the entries of objects that such a process loads meanwhile
 //! ```
 #![no_std]
 
@@ -19,14 +20,16 @@ extern crate std;
 pub mod gate;
 #[cfg(all(panic = "abort", target_arch = "x86_64"))]
 mod memory;
+mod redirect;
 
 use uunwind_core::objects::DlFindObjectFn;
 use uunwind_core::plugin::Entry;
 use uunwind_core::span::Span;
 use uunwind_ffi::injected::prepare;
-use uunwind_preload::injected;
-use uunwind_ring::gate::Frame;
+use uunwind_preload::{events, injected};
+use uunwind_ring::gate::{is_waiting, Frame, DLOPEN};
 use uunwind_ring::injected::Control;
+use uunwind_ring::{FLAG_ALLOC, FLAG_LOCK};
 
 /// The plugins by their index.
 const PLUGINS: [(u32, Entry); 7] = [(1, python), (2, lua), (3, ruby), (4, v8), (5, hotspot), (6, php), (7, perl)];
@@ -75,27 +78,57 @@ pub unsafe extern "C" fn uu_injected_begin(control: *mut Control) {
         injected::begin(control, library, &PLUGINS);
     }
     // Where there is no memory, each of its samples finds none.
-    uunwind_alloc::hooks::prepare();
+    if events::flags() & FLAG_ALLOC != 0 {
+        uunwind_alloc::hooks::prepare();
+    }
 }
 
-/// The gate calls it before a function of the allocator.
+/// The gate calls it before a function.
 ///
 /// # Safety
-/// As [`uunwind_alloc::hooks::before`].
+/// `frame` must be a stub's, with the arguments of a call that is about to be made.
 #[cfg_attr(panic = "abort", no_mangle)]
 pub unsafe extern "C" fn uu_injected_before(frame: *mut Frame) {
-    // SAFETY: passed on.
-    unsafe { uunwind_alloc::hooks::before(frame) };
+    // SAFETY: as the caller says.
+    let function = unsafe { (*frame).function() };
+    if function >= DLOPEN {
+        redirect::new_objects();
+    } else if is_sampled(function) {
+        // SAFETY: passed on.
+        unsafe {
+            if is_waiting(function) {
+                uunwind_lock::hooks::before(frame);
+            } else {
+                uunwind_alloc::hooks::before(frame);
+            }
+        }
+    }
 }
 
-/// The gate calls it after a function of the allocator.
+/// The gate calls it after a function.
 ///
 /// # Safety
-/// As [`uunwind_alloc::hooks::after`].
+/// `frame` must be a stub's, as [`uu_injected_before`] has left it if it was called.
 #[cfg_attr(panic = "abort", no_mangle)]
 pub unsafe extern "C" fn uu_injected_after(frame: *mut Frame) {
-    // SAFETY: passed on.
-    unsafe { uunwind_alloc::hooks::after(frame) };
+    // SAFETY: as the caller says.
+    let function = unsafe { (*frame).function() };
+    if is_sampled(function) {
+        // SAFETY: passed on.
+        unsafe {
+            if is_waiting(function) {
+                uunwind_lock::hooks::after(frame);
+            } else {
+                uunwind_alloc::hooks::after(frame);
+            }
+        }
+    }
+}
+
+/// Whether this recording is of what the function does: a stub's address that the program has kept is of an earlier one.
+fn is_sampled(function: usize) -> bool {
+    let flag = if is_waiting(function) { FLAG_LOCK } else { FLAG_ALLOC };
+    events::flags() & flag != 0
 }
 
 /// Gives threads timers, or takes them away, as the control memory says.

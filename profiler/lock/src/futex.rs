@@ -5,7 +5,7 @@
 //! Every other system call passes by: the entry jumps to the real function, and leaves arguments and stack to it. So it
 //! may be one that returns twice, or that a handler makes.
 
-use crate::cpu;
+use crate::{cpu, layout};
 use core::ffi::{c_long, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 use uunwind_core::syscall;
@@ -25,13 +25,6 @@ static FIND: extern "C" fn() = find;
 extern "C" fn find() {
     NEXT.store(uunwind_preload::events::address_of_next(c"syscall"), Ordering::Release);
 }
-
-/// Operations of futex(2) that wait until somebody wakes them, without their flags
-/// (<https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/futex.h>). Those with priority inheritance are left
-/// out, as no such lock is made by way of this function.
-const COMMAND: u32 = 0x7f;
-const WAIT: u32 = 0;
-const WAIT_BITSET: u32 = 9;
 
 /// The interposed function.
 ///
@@ -71,8 +64,7 @@ unsafe extern "C" fn futex(
     let next = NEXT.load(Ordering::Acquire);
     // SAFETY: the function of this name has this type: it reads as many arguments as any system call has.
     let real = if next.is_null() { plain } else { unsafe { core::mem::transmute::<*mut c_void, Syscall>(next) } };
-    let waits = matches!(operation as u32 & COMMAND, WAIT | WAIT_BITSET);
-    if !waits || !events::is_on() {
+    if !layout::waits(operation as u32) || !events::is_on() {
         // SAFETY: the program's own arguments.
         return unsafe { real(number, word, operation, c, d, e, f) };
     }
@@ -80,9 +72,8 @@ unsafe extern "C" fn futex(
     // SAFETY: as above.
     let result = unsafe { real(number, word, operation, c, d, e, f) };
     let duration = events::now().saturating_sub(begin);
-    // Any other error says that it has not waited, such as EAGAIN: the word has changed before.
-    // SAFETY: the calling thread's.
-    let has_waited = result == 0 || matches!(unsafe { *libc::__errno_location() }, libc::ETIMEDOUT | libc::EINTR);
+    // SAFETY: the calling thread's errno.
+    let has_waited = result == 0 || layout::has_waited(unsafe { *libc::__errno_location() });
     if duration >= crate::LEAST && has_waited {
         let wait = Wait { kind: WaitKind::Futex, lock: word as u64, holder: 0, duration };
         events::count(duration, None, || Subject::Wait(wait));

@@ -8,17 +8,12 @@
 //! do, where there is nothing to wait for: the lock of an owner that has died, one that cannot be recovered, a count
 //! that is full.
 
+use crate::layout::{OWNER, WRITER};
 use crate::LEAST;
 use core::ffi::{c_int, c_void};
 use uunwind_preload::events::{self, Real, Subject, Wait, WaitKind};
 
 type Pointer = *mut c_void;
-
-/// Offset of `__owner` in a `pthread_mutex_t`, and of `__cur_writer` in a `pthread_rwlock_t`, in bytes
-/// ([struct_mutex.h](https://sourceware.org/git/?p=glibc.git;a=blob;f=sysdeps/x86/nptl/bits/struct_mutex.h;hb=refs/tags/glibc-2.39),
-/// [struct_rwlock.h](https://sourceware.org/git/?p=glibc.git;a=blob;f=sysdeps/x86/nptl/bits/struct_rwlock.h;hb=refs/tags/glibc-2.39)).
-const OWNER: usize = 8;
-const WRITER: usize = 24;
 
 /// The id of the thread that has a lock, at this offset in it; 0: there is none that is known.
 ///

@@ -13,14 +13,22 @@
 //! interpose  the functions of threads
 //! futex      syscall(2), by which other locks wait
 //! cpu        its entry, in assembly
+//! layout     where who has a lock stands, and which operations of futex(2) wait
+//! hooks      the same in a running process, where calls are led through a gate
 //! ```
 #![cfg_attr(not(test), no_std)]
 
+#[cfg(not(feature = "no-entry-points"))]
 #[cfg_attr(target_arch = "x86_64", path = "cpu/x86_64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "cpu/aarch64.rs")]
 mod cpu;
+#[cfg(not(feature = "no-entry-points"))]
 pub mod futex;
+#[cfg(feature = "no-entry-points")]
+pub mod hooks;
+#[cfg(not(feature = "no-entry-points"))]
 pub mod interpose;
+mod layout;
 
 /// The shortest wait of a function that does not say whether it has waited, in ns.
 const LEAST: u64 = 1_000;

@@ -20,6 +20,7 @@ use uunwind_core::regs::{UCONTEXT_SIGMASK, UCONTEXT_STACK};
 use uunwind_core::syscall::{self, nr};
 pub use uunwind_ring::frees::Span;
 use uunwind_ring::frees::{Entry, FreeLog};
+use uunwind_ring::gate;
 use uunwind_ring::layout::{ThreadBlock, RING_BYTES};
 pub use uunwind_ring::record::WaitKind;
 use uunwind_ring::record::{AllocationRecord, RecordType, SampleKind, WaitRecord};
@@ -37,6 +38,8 @@ const NOTHING: u8 = 0;
 const EVENTS: u8 = 1;
 /// Anonymous mappings, too.
 const MAPPINGS: u8 = 2;
+/// When that was, by CLOCK_MONOTONIC in ns.
+static BEGAN: AtomicU64 = AtomicU64::new(0);
 
 /// When a thread's next event is sampled. Only the thread itself uses it, its handlers included.
 pub struct Countdown {
@@ -196,6 +199,7 @@ pub(crate) fn are_sampled(flags: u32) -> bool {
 /// then is not the program's.
 pub(crate) fn begin(process: &Process) {
     if are_sampled(process.setting.flags) {
+        BEGAN.store(now(), Ordering::Relaxed);
         let has_mappings = process.setting.flags & FLAG_MAPPINGS != 0;
         COUNTED.store(if has_mappings { MAPPINGS } else { EVENTS }, Ordering::Release);
     }
@@ -215,6 +219,24 @@ pub fn is_own() -> bool {
 #[inline(always)]
 pub fn is_on() -> bool {
     COUNTED.load(Ordering::Relaxed) != NOTHING
+}
+
+/// When that has begun, by CLOCK_MONOTONIC in ns.
+pub fn began() -> u64 {
+    BEGAN.load(Ordering::Relaxed)
+}
+
+/// The recording's `FLAG_*`; 0: the process is not recorded.
+pub fn flags() -> u32 {
+    process::process().map_or(0, |process| process.setting.flags)
+}
+
+/// The id where `uu` lives of a thread of this process that has this one here; 0: not known.
+pub fn outer_id(inner: u32) -> u32 {
+    match process::process() {
+        Some(process) if injected::is_so() => injected::outer_id(process, inner).unwrap_or(0),
+        _ => inner,
+    }
 }
 
 /// Whether anonymous mappings are counted, too.
@@ -259,7 +281,7 @@ pub fn countdown() -> Option<&'static Countdown> {
 /// Begins to sample a thread that was not met so far: one that was made by a raw system call, or that has run its
 /// destructor for the sampler and goes on to run others. May allocate. `None`: no block is free, or the recording is
 /// over.
-pub fn begin_thread() -> Option<&'static Countdown> {
+fn begin_thread() -> Option<&'static Countdown> {
     if injected::is_so() {
         return injected::begin_thread(process::process()?).map(|slot| &slot.countdown);
     }
@@ -267,9 +289,16 @@ pub fn begin_thread() -> Option<&'static Countdown> {
     countdown()
 }
 
-/// The countdown, unless it is that of a thread which has ended unseen, and had its control block at the same place.
-pub fn of_this_thread(countdown: Option<&'static Countdown>) -> Option<&'static Countdown> {
-    countdown.filter(|_| !injected::is_so() || !is_own() || injected::is_current())
+/// The countdown that has counted an event of this size; that of a thread that was not met so far, which begins with it.
+/// `countdown`: what has counted it, which may be that of a thread that has ended unseen, and had its control block at
+/// the same place. May allocate. `None`: as [`begin_thread`].
+pub fn having_counted(countdown: Option<&'static Countdown>, size: u64) -> Option<&'static Countdown> {
+    let is_its = |_: &&Countdown| !injected::is_so() || !is_own() || injected::is_current();
+    countdown.filter(is_its).or_else(|| {
+        let new = begin_thread()?;
+        new.passes(size);
+        Some(new)
+    })
 }
 
 /// Runs what allocates for uu itself: that is not counted.
@@ -316,7 +345,7 @@ fn due(
     if !is_own() {
         return false;
     }
-    let Some(countdown) = of_this_thread(countdown).or_else(begin_thread) else {
+    let Some(countdown) = having_counted(countdown, size) else {
         lost(size);
         return false;
     };
@@ -365,6 +394,20 @@ pub struct Caller {
     pub rbx: u64,
     /// r12, r13, r14, r15 of x86-64.
     pub others: [u64; 4],
+}
+
+impl Caller {
+    /// The frame that has called a function through the gate: the return address less 1 lies in the call.
+    pub fn of_gate(frame: &gate::Frame) -> Caller {
+        let [rbx, r12, r13, r14, r15] = frame.saved;
+        Caller {
+            pc: frame.return_address.wrapping_sub(1),
+            sp: core::ptr::from_ref(frame) as u64 + core::mem::size_of::<gate::Frame>() as u64,
+            rbp: frame.rbp,
+            rbx,
+            others: [r12, r13, r14, r15],
+        }
+    }
 }
 
 /// Takes the sample, with the stack from `caller` on; `None`: from here on. A function of its own, whose frame lives

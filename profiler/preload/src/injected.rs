@@ -5,8 +5,9 @@
 //! are called. It uses system calls only, and never libc's functions: it may be called at any instruction of the
 //! program.
 //!
-//! Where allocations are sampled, there is no handler and no timer: the process's calls of its allocator are led
-//! through a gate to hooks of the sampler (`uunwind_ring::gate`), and a thread gets its slot by the first that is due.
+//! Where allocations or waits for locks are sampled, there is no handler and no timer: the process's calls of its
+//! allocator, or of what waits, are led through a gate to hooks of the sampler (`uunwind_ring::gate`), and a thread gets
+//! its slot by the first that is due.
 //!
 //! Otherwise a thread gets its slot by its own first tick. Its timer was made by whichever thread `uu` has borrowed:
 //! the kernel lets each thread of a process make timers for the others, and that ends none of their system calls.
@@ -27,7 +28,7 @@ use uunwind_core::plugin::Entry;
 use uunwind_core::syscall::{self, nr};
 use uunwind_ring::code_rules::CodeRulesView;
 use uunwind_ring::facts::{tables_in, FactsView, CODE_RULES_OFFSET, TABLES_OFFSET};
-use uunwind_ring::gate::{self, Hooks};
+use uunwind_ring::gate::{self, Called, Hooks};
 use uunwind_ring::injected::{
     Control, Region, ALTERNATE_STACK, ARM, BEGUN, FAILED_CALL, NO_ROOM, OVER, REGIONS, SIGNAL_TAKEN,
 };
@@ -41,7 +42,7 @@ static CONTROL: AtomicPtr<Control> = AtomicPtr::new(core::ptr::null_mut());
 const COOKIE: u64 = 0x7575_1a7e;
 /// Timers by thread: the thread's id in the upper half, the timer's in the lower one, plus 1; 0: free.
 static TIMERS: [AtomicU64; slots::THREADS] = [const { AtomicU64::new(0) }; slots::THREADS];
-/// Ids of threads where allocations are sampled and `uu` lives in another pid namespace: the thread's id in the upper
+/// Ids of threads where events are sampled and `uu` lives in another pid namespace: the thread's id in the upper
 /// half, the one that it has there in the lower half; 0: free.
 static IDS: [AtomicU64; slots::THREADS] = [const { AtomicU64::new(0) }; slots::THREADS];
 /// Time from one search for slots of threads that have ended to the next, in ns.
@@ -277,9 +278,11 @@ fn give_signal_back() {
     returned::take_over(sampling(), libc::SIG_DFL, 0, 0);
 }
 
-/// Address of the gate through which the allocator is called (`uunwind_ring::gate`).
-pub fn gate() -> Option<usize> {
-    control().map(|control| control.gate as usize).filter(|gate| *gate != 0)
+/// What the gate's stubs call (`uunwind_ring::gate`), and the gate's address.
+pub fn gate() -> Option<(&'static Called, u64)> {
+    let at = control().map(|control| control.gate).filter(|gate| *gate != 0)?;
+    // SAFETY: the gate stays mapped for as long as the process lives.
+    Some((unsafe { &*((at as usize + gate::CALLED) as *const Called) }, at))
 }
 
 /// Notes that the thread with this id has this one where `uu` lives; 0: it has ended.
@@ -291,10 +294,10 @@ fn note_ids(inner: u32, outer: u32) {
     }
 }
 
-/// The calling thread's id where `uu` lives. `None`: that is another pid namespace, and `uu` has not seen the thread
-/// yet.
-fn outer_id(process: &Process) -> Option<u32> {
-    let (inner, outer) = (syscall::gettid(), process.outer?);
+/// A thread's id where `uu` lives, by its own here. `None`: that is another pid namespace, and `uu` has not seen the
+/// thread yet.
+pub fn outer_id(process: &Process, inner: u32) -> Option<u32> {
+    let outer = process.outer?;
     match inner {
         _ if outer.pid == process::pid() => Some(inner),
         _ if inner == process::pid() => Some(outer.pid),
@@ -312,7 +315,7 @@ pub fn begin_thread(process: &'static Process) -> Option<&'static Slot> {
     if process.facts.is_over() || process::block().is_none() || !process::is_own() {
         return None;
     }
-    let tid = outer_id(process)?;
+    let tid = outer_id(process, syscall::gettid())?;
     adopt(process, tid).or_else(|| {
         sweep(process);
         adopt(process, tid)
@@ -321,7 +324,7 @@ pub fn begin_thread(process: &'static Process) -> Option<&'static Slot> {
 
 /// Whether the calling thread's slot is its own.
 pub fn is_current() -> bool {
-    let id = process::process().and_then(outer_id);
+    let id = process::process().and_then(|process| outer_id(process, syscall::gettid()));
     slots::own().is_some_and(|slot| Some(slot.tid.load(Ordering::Relaxed)) == id)
 }
 

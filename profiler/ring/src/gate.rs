@@ -1,5 +1,5 @@
-//! Layout of the gate: the few pages through which a running process's calls of its allocator are led while uu records
-//! them (docs/design/allocations.md).
+//! Layout of the gate: the few pages through which a running process's calls of its allocator, or of the functions that
+//! wait for locks, are led while uu records them (docs/design/allocations.md).
 //!
 //! Entries of the process's global offset tables are made to lead to stubs in the gate. A stub calls what the entry
 //! held before, and a hook of the sampler before or after it, as long as there is one. The sampler is taken out again;
@@ -8,28 +8,31 @@
 //!
 //! ```text
 //! offset 0       code: a stub for each function and each value that its entries held; then what all stubs share
-//! CALLED         a page: what each stub calls, and addresses for the sampler ([`Called`])
+//! CALLED         what each stub calls, and addresses for the sampler ([`Called`])
 //! HOOKS          a page: the sampler's hooks ([`Hooks`]); zero in the child of a fork, which has no sampler
 //! INSIDE         a page: the threads inside a hook, counted by their thread pointers; zero in the child of a fork
 //! ```
 
+use crate::{FLAG_ALLOC, FLAG_LOCK, FLAG_MAPPINGS};
 use core::ffi::CStr;
 use core::sync::atomic::AtomicU64;
 
 /// Name of its memfd; in `/proc/PID/maps` as `/memfd:uu-gate-injected (deleted)`.
 pub const NAME: &CStr = c"uu-gate-injected";
 /// First word of [`Called`].
-pub const MAGIC: u64 = u64::from_le_bytes(*b"uu-gate1");
-/// Bytes of a page, and of the code at most.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"uu-gate2");
+/// Bytes of a page.
 pub const PAGE: usize = 4096;
+/// Bytes of the code at most.
+pub const CODE: usize = 2 * PAGE;
 /// Offset of [`Called`].
-pub const CALLED: usize = PAGE;
+pub const CALLED: usize = CODE;
 /// Offset of [`Hooks`].
-pub const HOOKS: usize = 2 * PAGE;
+pub const HOOKS: usize = CALLED + PAGE;
 /// Offset of the counters.
-pub const INSIDE: usize = 3 * PAGE;
+pub const INSIDE: usize = HOOKS + PAGE;
 /// Bytes of all of it.
-pub const BYTES: usize = 4 * PAGE;
+pub const BYTES: usize = INSIDE + PAGE;
 
 /// Different values of one function's entries that can be called on.
 pub const VARIANTS: usize = 8;
@@ -40,9 +43,9 @@ pub const COUNTERS: usize = 64;
 /// See `COUNTERS`.
 pub const COUNTER: usize = 64;
 
-/// The functions, in the order of their stubs: first those with a hook after them, then those with one before and
-/// after them, then those with one before them, to which a stub jumps.
-pub const FUNCTIONS: [&CStr; 18] = [
+/// The functions, in the order of their stubs, by what a stub does: [`AFTER`], [`AROUND`], [`WAITS`], [`CALLS`],
+/// [`BEFORE`].
+pub const FUNCTIONS: [&CStr; 43] = [
     c"malloc",
     c"calloc",
     c"aligned_alloc",
@@ -55,6 +58,31 @@ pub const FUNCTIONS: [&CStr; 18] = [
     c"mmap64",
     c"munmap",
     c"mremap",
+    c"pthread_mutex_lock",
+    c"pthread_mutex_timedlock",
+    c"pthread_mutex_clocklock",
+    c"pthread_rwlock_rdlock",
+    c"pthread_rwlock_timedrdlock",
+    c"pthread_rwlock_clockrdlock",
+    c"pthread_rwlock_wrlock",
+    c"pthread_rwlock_timedwrlock",
+    c"pthread_rwlock_clockwrlock",
+    c"mtx_lock",
+    c"mtx_timedlock",
+    c"pthread_barrier_wait",
+    c"pthread_cond_wait",
+    c"pthread_cond_timedwait",
+    c"pthread_cond_clockwait",
+    c"cnd_wait",
+    c"cnd_timedwait",
+    c"sem_wait",
+    c"sem_timedwait",
+    c"sem_clockwait",
+    c"pthread_join",
+    c"pthread_timedjoin_np",
+    c"pthread_clockjoin_np",
+    c"thrd_join",
+    c"syscall",
     c"free",
     c"dlopen",
     c"dlmopen",
@@ -66,8 +94,12 @@ pub const FUNCTIONS: [&CStr; 18] = [
 pub const AFTER: usize = 7;
 /// Number of those with two hooks.
 pub const AROUND: usize = 5;
-/// Number of those with a hook before them only.
-pub const BEFORE: usize = FUNCTIONS.len() - AFTER - AROUND;
+/// Number of those with two hooks, of which the first one says how it goes on ([`Frame::kept`]).
+pub const WAITS: usize = 24;
+/// Number of those that are the same for the system call futex(2) alone, and are passed on otherwise: syscall(2).
+pub const CALLS: usize = 1;
+/// Number of those with a hook before them only, to which a stub jumps.
+pub const BEFORE: usize = FUNCTIONS.len() - AFTER - AROUND - WAITS - CALLS;
 /// Indices of the functions.
 pub const MALLOC: usize = 0;
 /// See `MALLOC`.
@@ -92,21 +124,89 @@ pub const MMAP64: usize = 9;
 pub const MUNMAP: usize = 10;
 /// See `MALLOC`.
 pub const MREMAP: usize = 11;
+/// See `MALLOC`. It and the two that follow are for mutexes.
+pub const MUTEX_LOCK: usize = 12;
+/// See `MALLOC`. The first of those that wait at a point where a thread may be cancelled (pthreads(7)).
+pub const COND_WAIT: usize = 24;
 /// See `MALLOC`.
-pub const FREE: usize = 12;
+pub const SYSCALL: usize = 36;
+/// See `MALLOC`.
+pub const FREE: usize = 37;
 /// See `MALLOC`. It and what follows are functions of the dynamic loader: before them, objects are looked for that were
 /// loaded since.
-pub const DLOPEN: usize = 13;
+pub const DLOPEN: usize = 38;
+
+/// [`Frame::kept`], second: after the first hook of one that waits, nothing is called any more: the result is there.
+pub const DONE: u64 = 1;
+/// [`Frame::kept`], second: the function is jumped to, as if there was no gate. Any other value: it is called, and the
+/// hook after it.
+pub const JUMP: u64 = 2;
 
 /// Whether the function with this index maps or unmaps memory.
 pub fn is_mapping(function: usize) -> bool {
     (MMAP..=MREMAP).contains(&function)
 }
 
+/// Whether it waits for other threads.
+pub fn is_waiting(function: usize) -> bool {
+    (MUTEX_LOCK..=SYSCALL).contains(&function)
+}
+
+/// Whether a thread may be cancelled in it.
+pub fn is_cancellable(function: usize) -> bool {
+    (COND_WAIT..SYSCALL).contains(&function)
+}
+
+/// Whether entries for the function with this index are redirected in a recording with these `FLAG_*`.
+pub fn is_redirected(function: usize, flags: u32) -> bool {
+    let flag = match function {
+        DLOPEN.. => return true,
+        _ if is_waiting(function) => FLAG_LOCK,
+        _ if is_mapping(function) => FLAG_MAPPINGS,
+        _ => FLAG_ALLOC,
+    };
+    flags & flag != 0
+}
+
+/// The functions by whose entries an object's calls are led through the gate, in a recording with these `FLAG_*`. What
+/// an allocator that is not the C library's calls itself, and what any allocator maps, is counted as what it returns;
+/// what functions of locks call themselves, as what they wait for. The rest says which functions the object defines.
+pub fn wanted(flags: u32, allocates: bool, iterates: bool, locks: bool) -> impl Fn(usize) -> bool {
+    move |function| {
+        let is_inner = match function {
+            _ if is_waiting(function) => locks,
+            _ if is_mapping(function) => allocates,
+            _ => allocates && !iterates,
+        };
+        !is_inner && is_redirected(function, flags)
+    }
+}
+
 /// The function with this name.
 pub fn index_of(name: &[u8]) -> Option<usize> {
     FUNCTIONS.iter().position(|function| function.to_bytes() == name)
 }
+
+/// Functions of the C library that the sampler calls itself.
+pub const HELPERS: [&CStr; 5] = [
+    c"dl_iterate_phdr",
+    c"__errno_location",
+    c"pthread_mutex_trylock",
+    c"pthread_rwlock_tryrdlock",
+    c"pthread_rwlock_trywrlock",
+];
+/// Indices of these.
+pub const ITERATE: usize = 0;
+/// See `ITERATE`.
+pub const ERRNO: usize = 1;
+/// See `ITERATE`.
+pub const TRY_MUTEX: usize = 2;
+/// See `ITERATE`.
+pub const TRY_READ: usize = 3;
+/// See `ITERATE`.
+pub const TRY_WRITE: usize = 4;
+/// By this function, threads are cancelled.
+pub const CANCEL: &CStr = c"pthread_cancel";
 
 /// What stubs call, and addresses for the sampler. A forked child has a copy.
 #[repr(C)]
@@ -119,10 +219,13 @@ pub struct Called {
     /// Of functions whose address a program without position-independent code defines as that of its own stub in the
     /// procedure linkage table: that address, else 0. Entries with it stay: they lead to another entry.
     pub canonical: [AtomicU64; FUNCTIONS.len()],
-    /// Address of dl_iterate_phdr(3).
-    pub iterate: AtomicU64,
+    /// Addresses of [`HELPERS`]; 0: not known.
+    pub helpers: [AtomicU64; HELPERS.len()],
     /// Number of entries that were left as they are, because there was no room or their value was not understood.
     pub left: AtomicU64,
+    /// Not 0: an object of the process calls [`CANCEL`]. A thread that is cancelled unwinds its stack, and nothing
+    /// describes the gate: so what [`is_cancellable`] is jumped to.
+    pub cancels: AtomicU64,
 }
 
 /// The sampler's hooks: addresses of `extern "C" fn(*mut Frame)`, or 0.
@@ -143,7 +246,8 @@ pub struct Frame {
     pub arguments: [u64; 6],
     /// What the function has returned.
     pub result: u64,
-    /// What the hook before it keeps for the one after it.
+    /// What the hook before it keeps for the one after it. Of functions that wait, the second word says how the stub
+    /// goes on: [`DONE`], [`JUMP`].
     pub kept: [u64; 2],
     /// rbx, r12, r13, r14, r15 of the caller.
     pub saved: [u64; 5],
@@ -155,11 +259,53 @@ pub struct Frame {
     pub return_address: u64,
 }
 
+impl Frame {
+    /// Index of the function that the stub is for.
+    pub fn function(&self) -> usize {
+        self.index as usize / VARIANTS
+    }
+}
+
 /// Bytes of a frame below the caller's rbp.
 pub const FRAME: usize = core::mem::offset_of!(Frame, rbp);
 
 const _: () = {
-    assert!(core::mem::size_of::<Called>() <= PAGE && FRAME == 128);
-    assert!(FUNCTIONS.len() * VARIANTS * STUB + 1024 <= PAGE && COUNTERS * COUNTER == PAGE);
-    assert!(AFTER == REALLOC && AFTER + AROUND == FREE);
+    assert!(core::mem::size_of::<Called>() <= HOOKS - CALLED && FRAME == 128);
+    assert!(FUNCTIONS.len() * VARIANTS * STUB + 1024 <= CODE && COUNTERS * COUNTER == PAGE);
+    assert!(AFTER == REALLOC && AFTER + AROUND == MUTEX_LOCK);
+    assert!(MUTEX_LOCK + WAITS == SYSCALL && SYSCALL + CALLS == FREE);
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indices_are_those_of_their_names() {
+        for (index, name) in [
+            (MALLOC, c"malloc"),
+            (POSIX_MEMALIGN, c"posix_memalign"),
+            (PVALLOC, c"pvalloc"),
+            (REALLOC, c"realloc"),
+            (MMAP, c"mmap"),
+            (MREMAP, c"mremap"),
+            (MUTEX_LOCK, c"pthread_mutex_lock"),
+            (COND_WAIT, c"pthread_cond_wait"),
+            (SYSCALL, c"syscall"),
+            (FREE, c"free"),
+            (DLOPEN, c"dlopen"),
+        ] {
+            assert_eq!(index_of(name.to_bytes()), Some(index), "{name:?}");
+        }
+        assert_eq!(index_of(b"mallo"), None);
+    }
+
+    #[test]
+    fn each_mode_has_its_functions() {
+        let of = |flags| FUNCTIONS.iter().enumerate().filter(move |(index, _)| is_redirected(*index, flags)).count();
+        assert_eq!(of(0), BEFORE - 1, "the loader's");
+        assert_eq!(of(FLAG_LOCK), BEFORE - 1 + WAITS + CALLS);
+        assert_eq!(of(FLAG_ALLOC), BEFORE - 1 + AFTER + 1 + 1);
+        assert_eq!(of(FLAG_ALLOC | FLAG_MAPPINGS), BEFORE - 1 + AFTER + AROUND + 1);
+    }
+}

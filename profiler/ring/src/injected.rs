@@ -18,7 +18,7 @@ pub const FACTS: &core::ffi::CStr = c"uu-facts-injected";
 /// First word of the control memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"uu-injec");
 /// Version of what follows [`Control::end`].
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Bytes of the control memory: whole pages.
 pub const CONTROL_BYTES: usize = 16 * 1024;
 /// At most this number of mappings is kept.
@@ -44,7 +44,7 @@ pub const NO_ROOM: u32 = 3;
 /// [`Control::refusal`]: a system call that it needs failed, with the error of [`Control::detail`].
 pub const FAILED_CALL: u32 = 4;
 
-/// [`Request::what`]: give the thread a timer; where allocations are sampled, note its ids.
+/// [`Request::what`]: give the thread a timer; where events are sampled, note its ids.
 pub const ARM: u32 = 1;
 /// [`Request::what`]: the thread has ended: delete its timer.
 pub const FORGET: u32 = 2;
@@ -121,7 +121,7 @@ pub struct Control {
     pub parent: u32,
     /// How it has begun, as `ProcessBlock::origin` has it.
     pub origin: u32,
-    /// Sampling rate in Hz; of allocations, bytes.
+    /// Sampling rate in Hz; of allocations, bytes, of waits, ns.
     pub rate: u32,
     /// `FLAG_*` of the session.
     pub flags: u32,
@@ -131,7 +131,7 @@ pub struct Control {
     pub detail: u32,
     /// For requests: their number.
     pub count: u32,
-    /// Address of the gate (`crate::gate`), through which its allocator is called; 0: it has none.
+    /// Address of the gate (`crate::gate`), through which its calls are led; 0: it has none.
     pub gate: u64,
     /// What to do about threads.
     pub requests: [Request; BATCH],

@@ -4,6 +4,8 @@
  * each      each kind of lock, ROUNDS times.
  * free      locks that nobody has, of each kind of mutex, and what their functions return.
  * cancelled threads that are cancelled while they wait, with what their cleanup handlers find.
+ * attached  what lines of its input say, after a line "ready"; without threads that are cancelled, if it is compiled with
+ *           UNCANCELLED: then nothing calls pthread_cancel.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -15,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <threads.h>
@@ -207,6 +210,7 @@ static void owner_died(void) {
     printf(" not recoverable: %d\n", pthread_mutex_lock(&robust) == ENOTRECOVERABLE);
 }
 
+#ifndef UNCANCELLED
 static const char *cleaned;
 static void on_cleanup(void *what) {
     cleaned = what;
@@ -268,6 +272,66 @@ static void cancelled(void) {
     }
 }
 
+#else
+static void cancelled(void) {}
+#endif
+
+/* Ends of waits that need nobody else, and what the seventh argument of syscall() does: a set of bits is none. */
+static void ends(void) {
+    struct timespec soon = {0, 2000000}, late;
+    atomic_store(&word, 1);
+    errno = 0;
+    printf("futex %ld", syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 1, &soon, NULL, 0));
+    printf(" %d", errno == ETIMEDOUT);
+    printf(" %ld", syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0));
+    printf(" %d", errno == EAGAIN);
+    clock_gettime(CLOCK_MONOTONIC, &late);
+    late.tv_nsec += 2000000;
+    late.tv_sec += late.tv_nsec / 1000000000;
+    late.tv_nsec %= 1000000000;
+    printf(" %ld", syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, 1, &late, NULL, FUTEX_BITSET_MATCH_ANY));
+    printf(" %d", errno == ETIMEDOUT);
+    printf(" %ld", syscall(SYS_futex, &word, FUTEX_WAIT_BITSET_PRIVATE, 1, &late, NULL, 0));
+    printf(" %d", errno == EINVAL);
+    printf(" pid %d", syscall(SYS_getpid) == getpid());
+    void *page = (void *)syscall(SYS_mmap, NULL, 4096L, (long)(PROT_READ | PROT_WRITE),
+                                 (long)(MAP_PRIVATE | MAP_ANONYMOUS), -1L, 0L);
+    printf(" mapped %d\n", page != MAP_FAILED && munmap(page, 4096) == 0);
+    atomic_store(&word, 0);
+}
+
+static void forked(void);
+
+static void attached(void) {
+    char line[64];
+    pthread_t held;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    puts("ready");
+    while (fgets(line, sizeof line, stdin) && strcmp(line, "end\n")) {
+        if (!strcmp(line, "each\n"))
+            each();
+        if (!strcmp(line, "hold\n")) {
+            atomic_store(&waiter, 0);
+            take_mutex();
+            pthread_create(&held, NULL, waits, (void *)&kinds[0]);
+            while (!atomic_load(&waiter) || !sleeps(atomic_load(&waiter)))
+                sched_yield();
+        }
+        if (!strcmp(line, "give\n")) {
+            give_mutex();
+            pthread_join(held, NULL);
+        }
+        if (!strcmp(line, "all\n")) {
+            free_ones();
+            owner_died();
+            cancelled();
+            ends();
+            forked();
+        }
+        puts("done");
+    }
+}
+
 /* The child of a fork, which is recorded, waits for locks, too. */
 static void forked(void) {
     fflush(stdout);
@@ -298,7 +362,9 @@ int main(int argc, char **argv) {
         each();
     if (!strcmp(what, "fork"))
         forked();
-    if (strcmp(what, "each") && strcmp(what, "fork")) {
+    if (!strcmp(what, "attached"))
+        attached();
+    if (strcmp(what, "each") && strcmp(what, "fork") && strcmp(what, "attached")) {
         free_ones();
         owner_died();
         cancelled();

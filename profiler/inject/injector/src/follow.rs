@@ -4,7 +4,7 @@
 //! just being loaded has no list of objects yet.
 
 use super::process::Process;
-use super::{Declined, Injected, Memories, Settings};
+use super::{is_of_events, Declined, Injected, Memories, Settings};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use uunwind_recorder::facts::FactsPublisher;
 use uunwind_recorder::session::Session;
 use uunwind_remote::dump::exe;
 use uunwind_remote_sampler::prepared::Image;
-use uunwind_ring::{FLAG_ALLOC, FLAG_NO_CHILDREN};
+use uunwind_ring::FLAG_NO_CHILDREN;
 
 /// How long a sampler may fail to go into a program, which may just be being loaded.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -58,7 +58,7 @@ impl Common {
 
     /// Whether samples are of time.
     pub fn is_timed(&self) -> bool {
-        self.flags & FLAG_ALLOC == 0
+        !is_of_events(self.flags)
     }
 
     fn settings(&self, (parent, origin): (u32, u32), image: Image) -> Settings {

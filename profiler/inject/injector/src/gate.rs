@@ -1,5 +1,5 @@
-//! The gate of a process: the pages through which calls of its allocator are led (`uunwind_ring::gate`). They stay when
-//! the sampler goes, and the next recording uses them again.
+//! The gate of a process: the pages through which its calls are led (`uunwind_ring::gate`). They stay when the sampler
+//! goes, and the next recording uses them again.
 
 use super::forked::Files;
 use super::image::Sampler;
@@ -11,7 +11,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use uunwind_elf::maps::{self, Mapping};
 use uunwind_remote::memory::Memory;
-use uunwind_ring::gate::{BYTES, CALLED, COUNTER, COUNTERS, HOOKS, INSIDE, MAGIC, NAME, PAGE};
+use uunwind_ring::gate::{BYTES, CALLED, CODE, COUNTER, COUNTERS, HOOKS, INSIDE, MAGIC, NAME};
 
 const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 
@@ -55,7 +55,7 @@ pub fn ensure(
     let code = (libc::PROT_READ | libc::PROT_EXEC) as u64;
     let whole = [0, BYTES as u64, READ_WRITE, private, opened.0, 0];
     let at = thread.call(libc::SYS_mmap, whole)?;
-    thread.call(libc::SYS_mmap, [at, PAGE as u64, code, fixed, opened.0, 0])?;
+    thread.call(libc::SYS_mmap, [at, CODE as u64, code, fixed, opened.0, 0])?;
     if is_still(process.pid, opened) {
         thread.call(libc::SYS_close, [opened.0, 0, 0, 0, 0, 0])?;
     }

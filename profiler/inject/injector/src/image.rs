@@ -35,7 +35,7 @@ pub struct Sampler {
     pub change: u64,
     /// See `begin`.
     pub end: u64,
-    /// What the gate calls before and after a function of the allocator, as distances from its beginning.
+    /// What the gate calls before and after a function, as distances from its beginning.
     pub hooks: [u64; 2],
     /// The gate's code (`uunwind_ring::gate`).
     pub gate: Vec<u8>,
@@ -89,7 +89,7 @@ impl Sampler {
             |name: &str| image.symbol(name).map(|s| s.address).ok_or_else(|| wrong(&format!("it lacks {name}")));
         let place = function("uu_injected_gate")? as usize;
         let [from, to] = [0, 8].map(|at| word(&bytes, place + at) as usize);
-        let gate = bytes.get(from..to).filter(|code| !code.is_empty() && code.len() <= gate::PAGE);
+        let gate = bytes.get(from..to).filter(|code| !code.is_empty() && code.len() <= gate::CODE);
         let gate = gate.ok_or_else(|| wrong("its gate has an impossible size"))?.to_vec();
         Ok(Sampler {
             gate,

@@ -78,7 +78,7 @@ use uunwind_ring::injected::{
     self as ring, Region, Request, ALTERNATE_STACK, ARM, BATCH, BEGUN, FAILED_CALL, FORGET, SIGNAL_TAKEN,
 };
 
-use uunwind_ring::{FLAG_ALLOC, FLAG_MAPPINGS};
+use uunwind_ring::{FLAG_ALLOC, FLAG_LOCK};
 
 /// The sampler's signal.
 pub const SIGNAL: i32 = libc::SIGSTKFLT;
@@ -138,7 +138,7 @@ pub struct Injected {
     base: u64,
     /// Distance of the sampler's function from there by which threads are armed.
     change: u64,
-    /// Distances from there of what the gate calls before and after a function of the allocator.
+    /// Distances from there of what the gate calls before and after a function.
     hooks: [u64; 2],
     /// The program that it is in.
     pub image: Image,
@@ -148,7 +148,7 @@ pub struct Injected {
     pub borrowed: u32,
     /// What people should know of how it was put in.
     note: Option<String>,
-    /// The process's calls of its allocator, where these are sampled.
+    /// The process's calls, where events are sampled.
     redirected: Option<Redirected>,
     flags: u32,
 }
@@ -278,7 +278,7 @@ impl Injected {
         let sizes = (size(session)?, size(facts)?);
         let map = |thread: &mut Borrowed<'_>| {
             process.must_live()?;
-            if is_of_allocations(settings.flags) {
+            if is_of_events(settings.flags) {
                 place.has_gate(gate::ensure(thread, process, &sampler, &mut made)?);
             }
             let opened = send_fds::pass(thread, process, [file.as_fd(), session.as_fd(), facts.as_fd()], &mut made)?;
@@ -345,7 +345,7 @@ impl Injected {
         let names = [ring::CONTROL, ring::SESSION, ring::FACTS];
         let make = |thread: &mut Borrowed<'_>| {
             process.must_live()?;
-            if is_of_allocations(settings.flags) {
+            if is_of_events(settings.flags) {
                 place.has_gate(gate::ensure(thread, process, &sampler, made)?);
             }
             names.iter().map(|name| file_there(thread, process, name, made)).collect::<Result<Vec<_>, _>>()
@@ -397,30 +397,29 @@ impl Injected {
         Err(declined.with(injected.leave(Instant::now() + leave::LONGEST)))
     }
 
-    /// Has the process's calls of its allocator led through the gate, where they are sampled.
+    /// Has the process's calls of what is sampled led through the gate, where they are sampled.
     fn redirect(&mut self) -> Result<(), Trouble> {
-        if is_of_allocations(self.flags) {
+        if is_of_events(self.flags) {
             if self.needs_threads() {
                 // Before their first samples, which need the ids that they have here.
                 self.arm(&tids(self.pid)?, &[])?;
             }
             let hooks = self.hooks.map(|hook| self.base + hook);
-            let with_mappings = self.flags & FLAG_MAPPINGS != 0;
             let begun = Instant::now();
-            self.redirected = Some(Redirected::begin(self.pid, &self.place, hooks, with_mappings)?);
+            self.redirected = Some(Redirected::begin(self.pid, &self.place, hooks, self.flags)?);
             self.stood += begun.elapsed();
         }
         Ok(())
     }
 
-    /// The process's calls of its allocator, where they are sampled.
+    /// The process's calls, where events are sampled.
     pub fn redirected(&mut self) -> Option<&mut Redirected> {
         self.redirected.as_mut()
     }
 
     /// Whether the process's threads need timers, or their ids are to be passed to it.
     pub fn needs_threads(&self) -> bool {
-        !is_of_allocations(self.flags) || preflight::inner_id(self.pid, self.pid) != self.pid
+        !is_of_events(self.flags) || preflight::inner_id(self.pid, self.pid) != self.pid
     }
 
     /// Gives these threads timers, and takes those of threads that have ended away. Returns the threads that got none.
@@ -476,9 +475,9 @@ impl Injected {
     }
 }
 
-/// Whether allocations are sampled by such flags, and not time.
-fn is_of_allocations(flags: u32) -> bool {
-    flags & FLAG_ALLOC != 0
+/// Whether allocations or waits for locks are sampled by such flags, and not time.
+fn is_of_events(flags: u32) -> bool {
+    flags & (FLAG_ALLOC | FLAG_LOCK) != 0
 }
 
 /// Whether a process with this pid, which began then, still lives.

@@ -5,7 +5,7 @@ use object::elf;
 use std::collections::HashMap;
 use uunwind_elf::maps::Mapping;
 use uunwind_remote::memory::Memory;
-use uunwind_ring::gate::{self, FUNCTIONS};
+use uunwind_ring::gate::{self, CANCEL, FUNCTIONS, HELPERS};
 
 /// At most this number of objects, namespaces, and entries of a dynamic section.
 const OBJECTS: usize = 64 * 1024;
@@ -47,22 +47,39 @@ pub struct Slot {
 }
 
 /// What is asked of an object.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Table {
     /// Its words for functions of the gate.
     pub slots: Vec<Slot>,
     /// Process addresses of the functions that it defines, by their index; 0: it does not.
     pub defined: [u64; FUNCTIONS.len()],
-    /// Where it defines dl_iterate_phdr(3); 0: it does not.
-    pub iterate: u64,
+    /// Where it defines [`HELPERS`]; 0: it does not.
+    pub helpers: [u64; HELPERS.len()],
+    /// Whether it calls [`CANCEL`].
+    pub cancels: bool,
     /// What is read-only once the loader has relocated it (PT_GNU_RELRO, in whole pages): its first page; 0: nothing.
     pub relro: u64,
+}
+
+impl Default for Table {
+    /// Of an object that has none.
+    fn default() -> Table {
+        let (defined, helpers) = ([0; FUNCTIONS.len()], [0; HELPERS.len()]);
+        Table { slots: Vec::new(), defined, helpers, cancels: false, relro: 0 }
+    }
 }
 
 impl Table {
     /// Whether it is an allocator, or a C library.
     pub fn allocates(&self) -> bool {
         self.defined[gate::MALLOC] != 0
+    }
+
+    /// Its words that are redirected in a recording with these `FLAG_*`.
+    pub fn wanted(&self, flags: u32) -> impl Iterator<Item = &Slot> {
+        let locks = self.defined[gate::MUTEX_LOCK] != 0;
+        let is_wanted = gate::wanted(flags, self.allocates(), self.helpers[gate::ITERATE] != 0, locks);
+        self.slots.iter().filter(move |slot| is_wanted(slot.function))
     }
 }
 
@@ -142,24 +159,29 @@ pub fn table(memory: &Memory, object: &Object, mappings: &[Mapping]) -> Option<T
     }
     let count = entries.iter().map(|(_, info)| (info >> 32) + 1).max().unwrap_or(0);
     let known = bytes(memory, symbols, count * SYM as u64)?;
-    let slot = |(offset, info): &(u64, u64)| {
+    let named = |info: u64| {
         let symbol = known.get((info >> 32) as usize * SYM..)?.get(..SYM)?;
         let name = names.get(in_bytes(symbol, 0) as u32 as usize..)?;
-        let function = gate::index_of(name.split(|byte| *byte == 0).next()?)?;
+        Some((symbol, name.split(|byte| *byte == 0).next()?))
+    };
+    let slot = |(offset, info): &(u64, u64)| {
+        let (symbol, name) = named(*info)?;
+        let function = gate::index_of(name)?;
         let (is_defined, value) = (in_bytes(symbol, 0) >> 48 != 0, in_bytes(symbol, 8));
         let at = if value == 0 { 0 } else { object.bias.wrapping_add(value) };
         let (own, canonical) = if is_defined { (at, 0) } else { (0, at) };
         Some(Slot { place: object.bias.wrapping_add(*offset), function, own, canonical })
     };
-    let hash = address(elf::DT_GNU_HASH);
+    let (hash, versions) = (address(elf::DT_GNU_HASH), address(elf::DT_VERSYM));
     let definition = |name: &[u8]| {
-        let found = hash.and_then(|hash| defined(memory, (hash, symbols), &names, name));
+        let found = hash.and_then(|hash| defined(memory, (hash, symbols, versions), &names, name));
         found.map_or(0, |value| object.bias.wrapping_add(value))
     };
     Some(Table {
         slots: entries.iter().filter_map(slot).filter(|slot| slot.place.is_multiple_of(8)).collect(),
         defined: FUNCTIONS.map(|name| definition(name.to_bytes())),
-        iterate: definition(b"dl_iterate_phdr"),
+        helpers: HELPERS.map(|name| definition(name.to_bytes())),
+        cancels: entries.iter().any(|(_, info)| named(*info).is_some_and(|(_, name)| name == CANCEL.to_bytes())),
         relro: relro(memory, object, mappings).unwrap_or(0),
     })
 }
@@ -170,7 +192,14 @@ fn is_function(kind: u32) -> bool {
 
 /// The value of the symbol of this name that an object defines for those that ask for no version of it, by its
 /// DT_GNU_HASH.
-fn defined(memory: &Memory, (hash, symbols): (u64, u64), names: &[u8], name: &[u8]) -> Option<u64> {
+fn defined(
+    memory: &Memory,
+    (hash, symbols, versions): (u64, u64, Option<u64>),
+    names: &[u8],
+    name: &[u8],
+) -> Option<u64> {
+    /// Of a version that is no default (gABI's extension for versions, `versym`): another one of the name is.
+    const HIDDEN: u32 = 0x8000;
     let head = bytes(memory, hash, 16)?;
     let number = |at: usize| in_bytes(&head, at) as u32;
     let [buckets, first, words] = [number(0), number(4), number(8)];
@@ -185,7 +214,11 @@ fn defined(memory: &Memory, (hash, symbols): (u64, u64), names: &[u8], name: &[u
             let symbol = bytes(memory, symbols + (u64::from(first) + index) * SYM as u64, SYM as u64)?;
             let text = names.get(in_bytes(&symbol, 0) as u32 as usize..)?;
             let is_defined = in_bytes(&symbol, 0) >> 48 != 0;
-            if is_defined && text.split(|byte| *byte == 0).next() == Some(name) {
+            let version = match versions {
+                Some(versions) => half(memory, versions + 2 * (u64::from(first) + index))? & HIDDEN,
+                None => 0,
+            };
+            if is_defined && version == 0 && text.split(|byte| *byte == 0).next() == Some(name) {
                 return Some(in_bytes(&symbol, 8));
             }
         }

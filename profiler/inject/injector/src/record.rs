@@ -3,7 +3,7 @@
 use super::family::{Costs, Family};
 use super::follow::Common;
 use super::threads::THREADS;
-use super::{is_of_allocations, Declined, Memories};
+use super::{is_of_events, Declined, Memories};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -101,13 +101,13 @@ pub fn record(
     writer.label_all(attach.labels.clone());
     languages.iter().for_each(|language| writer.language(language));
     event(Event::Begun(&settings.command, &path));
-    // Of allocations, no share of the CPU time is expected.
-    let of_allocations = is_of_allocations(attach.flags);
-    let survey = Survey::new(pid, PathBuf::new(), true, if of_allocations { 1 } else { attach.rate });
+    // Of events, no share of the CPU time is expected.
+    let of_events = is_of_events(attach.flags);
+    let survey = Survey::new(pid, PathBuf::new(), true, if of_events { 1 } else { attach.rate });
     // Each look goes through all processes of the machine.
     let survey = if attach.among.is_some() { survey.off() } else { survey };
     let mut drain = Drain::new(session, facts, objects, writer, survey);
-    drain.interval = if of_allocations { attach.rate } else { 0 };
+    drain.interval = if of_events { attach.rate } else { 0 };
     let mut snapshots = Snapshots::new(attach.every).into_folder(attach.every_into.clone());
     let start = Instant::now();
     let (drained, switched, older_one) = (&mut drain, &mut switch, &mut older);

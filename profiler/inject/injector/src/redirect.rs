@@ -17,7 +17,8 @@ use uunwind_clock::Instant;
 use uunwind_elf::maps::{self, Mapping};
 use uunwind_remote::memory::Memory;
 use uunwind_remote::threads::Stopped;
-use uunwind_ring::gate::{self, Called, Hooks, CALLED, FUNCTIONS, HOOKS, STUB, VARIANTS};
+use uunwind_ring::gate::{Called, Hooks, CALLED, FUNCTIONS, HELPERS, HOOKS, STUB, VARIANTS};
+use uunwind_ring::{FLAG_ALLOC, FLAG_LOCK};
 
 /// Time between attempts to find all threads standing, and the loader at rest.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -33,8 +34,8 @@ pub struct Redirected {
     gate: u64,
     /// It, and those of other versions of uu.
     gates: Vec<u64>,
-    /// Whether mmap(2) and its relatives are redirected, too.
-    with_mappings: bool,
+    /// `FLAG_*` of the recording.
+    flags: u32,
     tables: HashMap<Object, Table>,
     /// Entries that stay as they are.
     left: HashSet<u64>,
@@ -57,6 +58,10 @@ fn value_at(gate: u64, function: usize, variant: usize) -> u64 {
 
 fn canonical_at(gate: u64, function: usize) -> u64 {
     gate + (CALLED + offset_of!(Called, canonical) + 8 * function) as u64
+}
+
+fn cancels_at(gate: u64) -> u64 {
+    gate + (CALLED + offset_of!(Called, cancels)) as u64
 }
 
 fn stub_at(gate: u64, function: usize, variant: usize) -> u64 {
@@ -126,14 +131,14 @@ fn all_mappings(pid: u32) -> Result<Vec<Mapping>, Trouble> {
 
 impl Redirected {
     /// Redirects the entries of all objects, and has the gate call these hooks.
-    pub fn begin(pid: u32, place: &Place, hooks: [u64; 2], with_mappings: bool) -> Result<Redirected, Trouble> {
+    pub fn begin(pid: u32, place: &Place, hooks: [u64; 2], flags: u32) -> Result<Redirected, Trouble> {
         let gate = place.gate();
         let mut this = Redirected {
             pid,
             debug: place.debug,
             gate,
             gates: all_in(pid),
-            with_mappings,
+            flags,
             tables: HashMap::new(),
             left: HashSet::new(),
             unbound: Unbound::new(),
@@ -193,20 +198,11 @@ impl Redirected {
             let is_done = stub_of(self.gate, value).is_some() || value == 0 || self.left.contains(&slot.place);
             !is_done && values.canonical.get(slot.function) != Some(&value)
         };
-        if self.tables.values().any(|table| self.wanted(table).any(is_new)) {
+        if self.tables.values().any(|table| table.wanted(self.flags).any(is_new)) {
             let done = standing(self.pid, PATIENCE, |stopped| self.redirect(stopped))?;
             self.keep(done);
         }
         Ok(())
-    }
-
-    /// The entries of an object that are redirected. What an allocator that is not the C library's calls itself, and
-    /// what any allocator maps, is counted as what it returns.
-    fn wanted<'t>(&self, table: &'t Table) -> impl Iterator<Item = &'t Slot> {
-        let with_mappings = self.with_mappings && !table.allocates();
-        let is_allocator = table.allocates() && table.iterate == 0;
-        let is_wanted = move |slot: &&Slot| !is_allocator && (with_mappings || !gate::is_mapping(slot.function));
-        table.slots.iter().filter(is_wanted)
     }
 
     /// Redirects all entries that are not. Returns those that stay, and what was not bound.
@@ -229,7 +225,7 @@ impl Redirected {
                 // The loader has not relocated it yet.
                 continue;
             }
-            for slot in self.wanted(table) {
+            for slot in table.wanted(self.flags) {
                 let value = word(&memory, slot.place);
                 if stub_of(self.gate, value).is_some() || values.canonical[slot.function] == value {
                     continue;
@@ -252,7 +248,7 @@ impl Redirected {
         Ok((left, unbound))
     }
 
-    /// What the stub of an entry is to call. The entry's value: so an allocator that stands before libc's goes on being
+    /// What the stub of an entry is to call. The entry's value: so what stands before libc's function goes on being
     /// called, and what an object of another namespace allocates and frees stays with its own. If the loader has not
     /// bound the entry yet, what the program's scope has for the name, which it would bind it to. `None`: neither is
     /// known.
@@ -293,8 +289,13 @@ impl Redirected {
             values.canonical[slot.function] = slot.canonical;
             stopped.write_word(canonical_at(self.gate, slot.function), slot.canonical)?;
         }
-        if let Some(iterate) = tables().map(|table| table.iterate).find(|address| *address != 0) {
-            stopped.write_word(self.gate + (CALLED + offset_of!(Called, iterate)) as u64, iterate)?;
+        for helper in 0..HELPERS.len() {
+            if let Some(defined) = tables().map(|table| table.helpers[helper]).find(|address| *address != 0) {
+                stopped.write_word(self.gate + (CALLED + offset_of!(Called, helpers) + 8 * helper) as u64, defined)?;
+            }
+        }
+        if found.iter().filter_map(&of).any(|table| table.cancels) {
+            stopped.write_word(cancels_at(self.gate), 1)?;
         }
         Ok(())
     }
@@ -307,10 +308,18 @@ impl Redirected {
         if left > 0 {
             notes.push(format!(
                 "{left} entries of loaded objects were left as they are, because what they lead to is not known: calls \
-                 of the allocator by these are not seen"
+                 by these are not seen"
             ));
         }
-        if self.has_own_allocator {
+        if self.flags & FLAG_LOCK != 0 && word(&Memory::of(self.pid), cancels_at(self.gate)) != 0 {
+            notes.push(
+                "the program calls pthread_cancel, and a thread that is cancelled unwinds its stack: waits in which \
+                 threads can be cancelled (for condition variables, semaphores and ends of threads) were not sampled. \
+                 Start it with uu record --mode lock -- PROGRAM"
+                    .to_owned(),
+            );
+        }
+        if self.flags & FLAG_ALLOC != 0 && self.has_own_allocator {
             notes.push(
                 "the program has an allocator of its own, which it calls directly: only what libraries allocate is seen"
                     .to_owned(),

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use uunwind_core::loaded::{self, Iterate, PhdrInfo, Slot};
 use uunwind_core::syscall::{self, nr};
 use uunwind_preload::{events, injected};
-use uunwind_ring::gate::{self, Called, FUNCTIONS, STUB, VARIANTS};
+use uunwind_ring::gate::{self, Called, CANCEL, FUNCTIONS, ITERATE, STUB, VARIANTS};
 
 /// How many objects the loader had loaded and unloaded when all of them were last looked at.
 static ADDS: AtomicU64 = AtomicU64::new(0);
@@ -20,16 +20,19 @@ static SUBS: AtomicU64 = AtomicU64::new(0);
 /// Dynamic sections of objects that need no other look, as long as none is unloaded; 0: free.
 static DONE: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 const PAGE: u64 = gate::PAGE as u64;
+/// Rights of mprotect(2).
+const PROT_READ: i32 = 1;
+/// See `PROT_READ`.
+const PROT_WRITE: i32 = 2;
 
 /// Redirects the entries of objects that were loaded since.
 pub fn new_objects() {
-    let Some(at) = injected::gate().filter(|_| events::is_on() && events::is_own()) else { return };
-    // SAFETY: the gate stays mapped.
-    let called = unsafe { &*((at + gate::CALLED) as *const Called) };
-    let iterate = called.iterate.load(Ordering::Relaxed) as usize;
+    let Some((called, at)) = injected::gate().filter(|_| events::is_on() && events::is_own()) else { return };
+    let iterate = called.helpers.get(ITERATE).map_or(0, |place| place.load(Ordering::Relaxed)) as usize;
     if iterate == 0 {
         return;
     }
+    let flags = events::flags();
     let (mut counts, mut is_whole) = (None, true);
     let look = |object: &PhdrInfo| {
         if counts.is_none() {
@@ -42,7 +45,7 @@ pub fn new_objects() {
             }
             counts = Some((object.adds, object.subs));
         }
-        is_whole &= all_of(object, called, at as u64);
+        is_whole &= all_of(object, called, (at, flags));
         None
     };
     // SAFETY: `uu` has found the function of this name there; this is no handler.
@@ -54,7 +57,7 @@ pub fn new_objects() {
 }
 
 /// Redirects the entries of an object. False: it is not relocated yet.
-fn all_of(object: &PhdrInfo, called: &Called, gate: u64) -> bool {
+fn all_of(object: &PhdrInfo, called: &Called, (gate, flags): (u64, u32)) -> bool {
     // SAFETY: the loader's structure, during its iteration.
     let (dynamic, relro) = unsafe { (object.dynamic(), object.relro()) };
     let key = dynamic.address();
@@ -64,17 +67,17 @@ fn all_of(object: &PhdrInfo, called: &Called, gate: u64) -> bool {
     if relro.is_some_and(|(start, _)| is_writable(start)) {
         return false;
     }
-    // What an allocator that is not the C library's calls itself is counted as what it returns.
-    let allocates = dynamic.symbol(c"malloc").is_some();
-    if allocates && dynamic.symbol(c"dl_iterate_phdr").is_none() {
-        return true;
-    }
+    let defines = |name| dynamic.symbol(name).is_some();
+    let is_wanted =
+        gate::wanted(flags, defines(c"malloc"), defines(c"dl_iterate_phdr"), defines(c"pthread_mutex_lock"));
     let mut is_done = true;
     for slot in dynamic.slots() {
-        let Some(function) = gate::index_of(slot.name.to_bytes()) else { continue };
-        if gate::is_mapping(function) && (!events::has_mappings() || allocates) {
-            continue;
+        if slot.name == CANCEL {
+            called.cancels.store(1, Ordering::Relaxed);
         }
+        let Some(function) = gate::index_of(slot.name.to_bytes()).filter(|function| is_wanted(*function)) else {
+            continue;
+        };
         is_done &= one(object, &slot, relro, (called, gate, function));
     }
     if let (true, Some(free)) = (is_done, DONE.iter().find(|done| is(done, 0))) {
@@ -127,13 +130,13 @@ fn one(
     let stub = gate + ((function * VARIANTS + variant) * STUB) as u64;
     let page = slot.place & !(PAGE - 1);
     let is_protected = relro.is_some_and(|(start, end)| (start..end).contains(&slot.place));
-    if is_protected && !protect(page, libc::PROT_READ | libc::PROT_WRITE) {
+    if is_protected && !protect(page, PROT_READ | PROT_WRITE) {
         called.left.fetch_add(1, Ordering::Relaxed);
         return true;
     }
     entry.store(stub, Ordering::Release);
     if is_protected {
-        protect(page, libc::PROT_READ);
+        protect(page, PROT_READ);
     }
     true
 }
