@@ -43,7 +43,7 @@ pub struct Options {
           hide_possible_values = true)]
     native_frames: OsString,
     /// Of recordings of allocations: compare what was held at the peak, or otherwise, as of uu report [default: total]
-    #[arg(long, value_name = "WHICH",
+    #[arg(long, value_name = "WHICH", allow_negative_numbers = true,
           value_parser = options::Offers(&["peak", "end", "total", "temporary"]), hide_possible_values = true)]
     memory: Option<OsString>,
     /// The recording to compare with

@@ -57,7 +57,7 @@ pub struct Options {
     /// Of a recording of allocations: peak, what was held when that was most; end, what was not freed; total, all;
     /// temporary, what its thread freed before it allocated anything else; FROM-TO, what was allocated after FROM
     /// seconds and held at TO [default: peak]
-    #[arg(long, value_name = "WHICH",
+    #[arg(long, value_name = "WHICH", allow_negative_numbers = true,
           value_parser = options::Offers(&["peak", "end", "total", "temporary"]), hide_possible_values = true)]
     memory: Option<OsString>,
     /// Charge native code to the function of a language that called it, and leave its frames out

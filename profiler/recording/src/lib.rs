@@ -4,7 +4,7 @@
 //! * `model`, `jit`, `second_mappings`, `symbols`, `totals`: what the sections hold; `wire`, `section`: how they are
 //!   encoded;
 //! * `value`: what samples stand for;
-//! * `allocations`: what was allocated, when it was freed, and what was held when;
+//! * `allocations`: what was allocated, and when it was freed; `held`: what was held when;
 //! * `lock_waits`: which locks were waited for, and for how long;
 //! * `labels`: what threads say that they work on;
 //! * `copies`: samples whose stacks are walked later;
@@ -18,6 +18,7 @@ mod complete_maps;
 mod copies;
 pub mod error;
 mod growing;
+mod held;
 mod jit;
 mod labels;
 pub mod languages;
@@ -36,11 +37,12 @@ mod value;
 pub mod wire;
 mod write;
 
-pub use allocations::{Allocation, Amount, Free, Held, Memory, Unmap};
+pub use allocations::{Allocation, Free, Unmap};
 pub use complete_maps::{CompleteMap, CompleteTimes};
 pub use copies::{Of, StackCopy};
 pub use error::ReadError;
 pub use growing::Growing;
+pub use held::{Amount, Held, Memory};
 pub use jit::{JitCode, JitNames, JitPlace, JitSource};
 pub use labels::Labels;
 pub use languages::CodeLine;
