@@ -13,8 +13,9 @@ extern "C" {
 
 /* All of these are thread-safe and async-signal-safe, and make no system call but for uu_label_set() in a recording of
  * waiting time (two of rt_sigprocmask(2)). Where nothing records the process, they do nothing and return -ENOTCONN: so
- * they may stay in a program that is shipped. A sampler that `uu record -p` has put into the process does not hear of
- * them, and they return the same. */
+ * they may stay in a program that is shipped. A sampler that `uu record -p` has put into the process hears of them
+ * where this library was loaded before; then uu_label_set() calls gettid(2), and what was set before must be set
+ * again. */
 
 /* Pauses the recording of the calling process: nothing of it is sampled until it is resumed, and the summary says how
  * much CPU time has passed meanwhile. The child of a fork goes on as its parent was; a program that is executed begins

@@ -5,17 +5,20 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 use uunwind_core::errno::{EINVAL, ENOTCONN};
 use uunwind_core::library::Recorder;
 
-/// The sampler's functions; null: there is no sampler.
-static RECORDER: AtomicPtr<Recorder> = AtomicPtr::new(core::ptr::null_mut());
+/// The sampler's functions; null: there is no sampler. `uu` writes the address of such a table here, too, where it has
+/// put a sampler into the process (`uunwind_ring::gate::RECORDER`).
+#[cfg_attr(not(feature = "no-entry-points"), no_mangle)]
+#[allow(non_upper_case_globals, reason = "a symbol, whose name has the version of the table")]
+pub static uu_private_recorder_1: AtomicPtr<Recorder> = AtomicPtr::new(core::ptr::null_mut());
 
 /// See [`uunwind_core::library::Library::set_recorder`].
 pub(crate) extern "C" fn set_recorder(recorder: &'static Recorder) {
-    RECORDER.store(core::ptr::from_ref(recorder).cast_mut(), Ordering::Release);
+    uu_private_recorder_1.store(core::ptr::from_ref(recorder).cast_mut(), Ordering::Release);
 }
 
 fn recorder() -> Option<&'static Recorder> {
     // SAFETY: null, or the table of a sampler, which stays.
-    unsafe { RECORDER.load(Ordering::Acquire).as_ref() }
+    unsafe { uu_private_recorder_1.load(Ordering::Acquire).as_ref() }
 }
 
 fn switch(paused: bool) -> c_int {

@@ -125,8 +125,15 @@ def _apply(wanted: Labels) -> None:
         return
     after = dict(now)
     for key in now:
-        if key not in wanted and set_label(key.encode(), None) == 0:
+        if key in wanted:
+            continue
+        result = set_label(key.encode(), None)
+        if result == 0:
             del after[key]
+        elif result == -errno.ENOTCONN:
+            # The recording is over. Another one knows of no label.
+            _thread.now = _NONE
+            return
     for key, value in wanted.items():
         if now.get(key) == value:
             continue

@@ -283,7 +283,7 @@ def _reason(text: str, code: int) -> str:
 
 
 def _is_recorded() -> bool:
-    """Whether the process was started by `uu record`."""
+    """Whether `uu record` records the process, and hears what it asks."""
     try:
         # A label that is not there is taken away: nothing changes.
         return int(library().uu_label_set(b"uunwind.record", None)) != -errno.ENOTCONN

@@ -5,7 +5,10 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use uunwind_tests::attached::Attached;
+use uunwind_tests::gate;
 use uunwind_tests::process::run;
+use uunwind_tests::running::Running;
 use uunwind_tests::uu::Recording;
 use uunwind_tests::{compile, go, paths, uu};
 
@@ -120,6 +123,50 @@ fn samples_have_the_labels_of_their_thread() {
     assert_eq!(labels, expected().into_values().flatten().collect());
 }
 
+/// What is recorded of `switched attached`, which has libuunwind, while it does what it is told.
+#[track_caller]
+fn attached(scratch: &Path, running: &mut Running, options: &[&str]) -> Recording {
+    let attached = Attached::begin_inside(scratch, running.pid(), options);
+    running.say("go");
+    assert_eq!(running.line(), "done 0 0");
+    attached.signal(libc::SIGINT);
+    let said = attached.end_alone();
+    let out = run(&mut uu::command(scratch, &["version"]), scratch, uu::LIMIT);
+    assert!(said.contains("sampler in the process") && !said.contains("not heard"), "{said}");
+    Recording::made(scratch.join("recording.uu"), out, scratch.to_path_buf())
+}
+
+/// With `-p`, too: of time and of allocations, in recordings that follow each other.
+#[test]
+fn a_running_process_has_labels() {
+    let (scratch, program) = program("labels-attached");
+    let mut command = Command::new(&program);
+    command.arg("attached").env("LD_PRELOAD", paths::tree().join("lib/libuunwind.so.0"));
+    let mut running = Running::ready(&mut command);
+    let alone = |running: &mut Running| {
+        running.say("alone");
+        running.line()
+    };
+    let unrecorded = format!("unrecorded {}", -libc::ENOTCONN);
+    assert_eq!(alone(&mut running), unrecorded);
+    let mut expected = expected();
+    // A child has no sampler.
+    expected.remove("of_child");
+    for _ in 0..2 {
+        let recording = attached(&scratch, &mut running, &["-r", "499"]);
+        assert_eq!(of_json(&recording, &[]), expected);
+        // What is paused is not sampled.
+        assert!(!recording.report("folded").contains("paused"));
+        assert_eq!(alone(&mut running), unrecorded);
+        assert!(!gate::looks(running.pid()).has_sampler());
+    }
+    let recording = attached(&scratch, &mut running, &["--mode", "alloc", "--all"]);
+    expect_labels_of_allocations(&recording);
+    assert_eq!(alone(&mut running), unrecorded);
+    running.say("end");
+    assert_eq!(running.end(), Some(0));
+}
+
 /// Go's tool reads them.
 #[test]
 fn go_reads_the_labels() {
@@ -147,10 +194,14 @@ fn go_reads_the_labels() {
 #[test]
 fn allocations_have_labels() {
     let (scratch, program) = program("labels-alloc");
-    let recording = recorded(&scratch, &program, &["--mode", "alloc", "--all"], "labels");
+    expect_labels_of_allocations(&recorded(&scratch, &program, &["--mode", "alloc", "--all"], "labels"));
+}
+
+#[track_caller]
+fn expect_labels_of_allocations(recording: &Recording) {
     let json: Value = serde_json::from_str(&recording.report("json")).expect("JSON");
     let stacks = json["stacks"].as_array().expect("stacks");
-    // pthread_create allocates, under the labels of the thread that calls it.
+    // It allocates, as pthread_create does, under the labels of the thread.
     let of_create = stacks.iter().filter(|stack| {
         let mut frames = stack["frames"].as_array().expect("frames").iter();
         frames.any(|frame| json["frames"][frame.as_u64().expect("an index") as usize]["function"] == "labels")

@@ -7,7 +7,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use uunwind_tests::attached::Attached;
 use uunwind_tests::interpreters::{self, Interpreter};
+use uunwind_tests::running::Running;
 use uunwind_tests::{compile, paths, process, readers, skips, uu};
 
 fn text(path: &Path) -> &str {
@@ -319,6 +321,36 @@ fn labels_stay_with_their_task() {
         let json: Value = serde_json::from_str(&recording.report("json")).expect("JSON");
         assert_eq!(labels(&json), expected, "{}", python.label);
     }
+}
+
+/// With `-p`, too, in recordings that follow each other.
+#[test]
+fn a_running_program_has_labels() {
+    let mut expected: BTreeMap<_, _> =
+        LABELS.iter().map(|(function, line)| ((*function).to_owned(), BTreeSet::from([(*line).to_owned()]))).collect();
+    // A thread that short has no timer.
+    expected.remove("of_thread");
+    let Some((python, place)) = pythons().into_iter().next() else { return };
+    let scratch = paths::scratch("module-labels-attached");
+    let mut command = Command::new(&python.path);
+    command.arg(paths::source("python/module/labels.py")).arg("attached");
+    let mut running = Running::ready(with_module(&mut command, place));
+    for _ in 0..2 {
+        let attached = Attached::begin_inside(&scratch, running.pid(), &["-r", "499"]);
+        running.say("again");
+        assert_eq!(running.line(), "done");
+        attached.signal(libc::SIGINT);
+        let said = attached.end_alone();
+        let mut report = uu::command(&scratch, &["report", "-f", "json", "-o", "-"]);
+        let json = process::run(report.arg(scratch.join("recording.uu")), &scratch, uu::LIMIT).expect_code(0).stdout;
+        let mut found = labels(&serde_json::from_str(&json).expect("JSON"));
+        found.remove("of_thread");
+        assert_eq!(found, expected, "{said}");
+        running.say("alone");
+        assert_eq!(running.line(), "done");
+    }
+    running.say("end");
+    assert_eq!(running.end(), Some(0));
 }
 
 /// What the module leaves out of a stack is what `uu report` does.

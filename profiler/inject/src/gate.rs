@@ -6,7 +6,7 @@
 
 use uunwind_core::syscall::nr;
 use uunwind_ring::gate::{
-    AFTER, AROUND, BEFORE, CALLED, CALLS, DONE, FRAME, HOOKS, INSIDE, JUMP, STUB, VARIANTS, WAITS,
+    AFTER, AROUND, BEFORE, CALLED, CALLS, DONE, FRAME, HOOKS, INSIDE, JUMP, STUB, UNRECORDED, VARIANTS, WAITS,
 };
 
 /// Where the code lies in this object.
@@ -123,6 +123,7 @@ core::arch::global_asm!(
     "uu_gate_stubs {waits}, uu_gate_wait",
     "uu_gate_stubs {calls}, uu_gate_call",
     "uu_gate_stubs {before}, uu_gate_before",
+    "uu_gate_stubs {asked}, uu_gate_answer",
     ".balign 16, 0xcc",
     "uu_gate_after:",
     "uu_gate_frame",
@@ -175,6 +176,12 @@ core::arch::global_asm!(
     "uu_gate_called",
     "leave",
     "jmp r11",
+    ".balign 16, 0xcc",
+    "uu_gate_answer:",
+    "uu_gate_frame",
+    "mov qword ptr [rsp + 56], {unrecorded}",
+    "uu_gate_hook 0",
+    "jmp uu_gate_done",
     "uu_gate_end:",
     ".purgem uu_gate_stubs",
     ".purgem uu_gate_frame",
@@ -192,6 +199,8 @@ core::arch::global_asm!(
     around = const AROUND * VARIANTS,
     waits = const WAITS * VARIANTS,
     calls = const CALLS * VARIANTS,
+    asked = const VARIANTS,
+    unrecorded = const UNRECORDED,
     done = const DONE,
     jump = const JUMP,
     futex = const nr::FUTEX,

@@ -27,7 +27,7 @@ use uunwind_core::plugin::Entry;
 use uunwind_core::span::Span;
 use uunwind_ffi::injected::prepare;
 use uunwind_preload::{events, injected};
-use uunwind_ring::gate::{is_waiting, Frame, DLOPEN};
+use uunwind_ring::gate::{is_waiting, Frame, ASKED, DLOPEN};
 use uunwind_ring::injected::Control;
 use uunwind_ring::{FLAG_ALLOC, FLAG_LOCK};
 
@@ -91,7 +91,10 @@ pub unsafe extern "C" fn uu_injected_begin(control: *mut Control) {
 pub unsafe extern "C" fn uu_injected_before(frame: *mut Frame) {
     // SAFETY: as the caller says.
     let function = unsafe { (*frame).function() };
-    if function >= DLOPEN {
+    if function == ASKED {
+        // SAFETY: as the caller says, with the arguments of that question.
+        unsafe { injected::answer(&mut *frame) };
+    } else if function >= DLOPEN {
         redirect::new_objects();
     } else if is_sampled(function) {
         // SAFETY: passed on.

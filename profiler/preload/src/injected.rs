@@ -16,11 +16,12 @@ use crate::client::ring;
 use crate::events;
 use crate::handler::{self, Origin};
 use crate::process::{self, Outer, Path, Process};
+use crate::program::RECORDER;
 use crate::session::{Session, Setting};
 use crate::signals::altstack::OF_GOROUTINES;
 use crate::signals::{bit, field, handler_mask, returned, sampling};
 use crate::slots::{self, Slot};
-use crate::{ending, plugins, threads};
+use crate::{ending, plugins, signals, threads};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use uunwind_core::library::Library;
@@ -28,7 +29,7 @@ use uunwind_core::plugin::Entry;
 use uunwind_core::syscall::{self, nr};
 use uunwind_ring::code_rules::CodeRulesView;
 use uunwind_ring::facts::{tables_in, FactsView, CODE_RULES_OFFSET, TABLES_OFFSET};
-use uunwind_ring::gate::{self, Called, Hooks};
+use uunwind_ring::gate::{self, Called, Frame, Hooks};
 use uunwind_ring::injected::{
     Control, Region, ALTERNATE_STACK, ARM, BEGUN, FAILED_CALL, NO_ROOM, OVER, REGIONS, SIGNAL_TAKEN,
 };
@@ -42,7 +43,7 @@ static CONTROL: AtomicPtr<Control> = AtomicPtr::new(core::ptr::null_mut());
 const COOKIE: u64 = 0x7575_1a7e;
 /// Timers by thread: the thread's id in the upper half, the timer's in the lower one, plus 1; 0: free.
 static TIMERS: [AtomicU64; slots::THREADS] = [const { AtomicU64::new(0) }; slots::THREADS];
-/// Ids of threads where events are sampled and `uu` lives in another pid namespace: the thread's id in the upper
+/// Ids of threads where `uu` lives in another pid namespace: the thread's id in the upper
 /// half, the one that it has there in the lower half; 0: free.
 static IDS: [AtomicU64; slots::THREADS] = [const { AtomicU64::new(0) }; slots::THREADS];
 /// Time from one search for slots of threads that have ended to the next, in ns.
@@ -227,8 +228,8 @@ pub unsafe fn change(control: *mut Control) {
     let (count, requests) = unsafe { ((*control).count as usize, &mut (*control).requests) };
     let are_events = events::are_sampled(process.setting.flags);
     for request in requests.iter_mut().take(count) {
+        note_ids(request.inner, if request.what == ARM { request.outer } else { 0 });
         request.error = if are_events {
-            note_ids(request.inner, if request.what == ARM { request.outer } else { 0 });
             0
         } else if request.what == ARM {
             arm(process, request.inner, request.outer)
@@ -249,9 +250,8 @@ pub fn end() {
 /// Gives the sampling signal back, when the last walk is over. Called once.
 pub fn give_back() {
     let are_events = process::process().is_some_and(|process| events::are_sampled(process.setting.flags));
-    if are_events {
-        take_hooks_away();
-    } else {
+    take_hooks_away();
+    if !are_events {
         give_signal_back();
     }
     if let Some(control) = control() {
@@ -320,6 +320,40 @@ pub fn begin_thread(process: &'static Process) -> Option<&'static Slot> {
         sweep(process);
         adopt(process, tid)
     })
+}
+
+/// The calling thread's slot, which it claims if it has none. Not in the sampler's handler: a tick that came meanwhile
+/// would claim another one.
+pub fn slot_of_thread(process: &'static Process) -> Option<&'static Slot> {
+    const SIG_BLOCK: usize = 0;
+    if !is_current() {
+        let (blocked, mut before) = (handler_mask() | bit(sampling()), 0u64);
+        // SAFETY: rt_sigprocmask reads and writes one 8-byte set.
+        unsafe {
+            let sets = [SIG_BLOCK, (&raw const blocked) as usize, (&raw mut before) as usize, 8, 0, 0];
+            syscall::call(nr::RT_SIGPROCMASK, sets);
+        }
+        begin_thread(process);
+        signals::set_thread_mask(before);
+    }
+    slots::own()
+}
+
+/// Answers a question of the program's ([`gate::RECORDER`]).
+///
+/// # Safety
+/// `frame` must be that of a stub for questions, with the arguments of this one.
+pub unsafe fn answer(frame: &mut Frame) {
+    let [key, key_len, value, value_len, ..] = frame.arguments;
+    let result = match frame.variant() {
+        gate::SWITCH => (RECORDER.switch)(key as u8 != 0),
+        // SAFETY: as the caller says.
+        gate::LABEL => unsafe {
+            (RECORDER.label)(key as *const u8, key_len as usize, value as *const u8, value_len as usize)
+        },
+        _ => return,
+    };
+    frame.result = i64::from(result) as u64;
 }
 
 /// Whether the calling thread's slot is its own.

@@ -3,7 +3,7 @@
 
 use crate::process::{self, Process};
 use crate::slots::{self, Slot};
-use crate::{labels, pause};
+use crate::{injected, labels, pause};
 use core::ffi::c_int;
 use uunwind_core::errno::ENOTCONN;
 use uunwind_core::library::Recorder;
@@ -26,7 +26,8 @@ unsafe extern "C" fn label(key: *const u8, key_len: usize, value: *const u8, val
     let key = unsafe { core::slice::from_raw_parts(key, key_len) };
     // SAFETY: null, or a value of this length.
     let value = (!value.is_null()).then(|| unsafe { core::slice::from_raw_parts(value, value_len) });
-    let thread: Option<(&Process, &Slot)> = recorded().zip(slots::own());
+    let own = |process| if injected::is_so() { injected::slot_of_thread(process) } else { slots::own() };
+    let thread: Option<(&Process, &Slot)> = recorded().and_then(|process| Some((process, own(process)?)));
     let set = thread.ok_or(ENOTCONN.0).and_then(|(process, slot)| labels::set(process, slot, key, value));
     set.map_or_else(|error| -error, |()| 0)
 }

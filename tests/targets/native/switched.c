@@ -4,6 +4,9 @@
  * asked    says its process id, and then, for each line "NAME" on its standard input, burns in that function and says
  *          "done". Ends at the end of its input.
  * labels   sets labels in two threads, and in the child of a fork.
+ * attached says "ready", and does the same for each line of its input, and then says "done" and what stopping and starting
+ *          its recording has returned. After all, or where nothing records it, "unrecorded" and what setting a label
+ *          returns, for a line "alone".
  * refused  says what uu_label_set() returns for labels that cannot be set. */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -106,6 +109,8 @@ static int labels(void) {
     of_second();
     must(uu_optional_label_set("user", "7"));
     of_both();
+    void *volatile block = malloc(100);
+    free(block);
     fflush(stdout);
     if (fork() == 0) {
         of_child();
@@ -117,6 +122,25 @@ static int labels(void) {
     must(uu_optional_label_set("request", NULL));
     must(uu_optional_label_set("user", NULL));
     of_none();
+    return 0;
+}
+
+static int attached(void) {
+    char line[64];
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    puts("ready");
+    while (fgets(line, sizeof line, stdin)) {
+        if (!strcmp(line, "end\n"))
+            break;
+        if (!strcmp(line, "alone\n")) {
+            printf("unrecorded %d\n", uu_optional_label_set("alone", "1"));
+            continue;
+        }
+        labels();
+        int stopped = uu_optional_record_stop();
+        paused();
+        printf("done %d %d\n", stopped, uu_optional_record_start());
+    }
     return 0;
 }
 
@@ -161,5 +185,7 @@ int main(int argc, char **argv) {
         return asked();
     if (!strcmp(what, "labels"))
         return labels();
+    if (!strcmp(what, "attached"))
+        return attached();
     return refused();
 }

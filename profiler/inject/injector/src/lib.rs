@@ -148,7 +148,7 @@ pub struct Injected {
     pub borrowed: u32,
     /// What people should know of how it was put in.
     note: Option<String>,
-    /// The process's calls, where events are sampled.
+    /// What is led through its gate, if it has one.
     redirected: Option<Redirected>,
     flags: u32,
 }
@@ -278,7 +278,7 @@ impl Injected {
         let sizes = (size(session)?, size(facts)?);
         let map = |thread: &mut Borrowed<'_>| {
             process.must_live()?;
-            if is_of_events(settings.flags) {
+            if needs_gate(pid, settings.flags) {
                 place.has_gate(gate::ensure(thread, process, &sampler, &mut made)?);
             }
             let opened = send_fds::pass(thread, process, [file.as_fd(), session.as_fd(), facts.as_fd()], &mut made)?;
@@ -345,7 +345,7 @@ impl Injected {
         let names = [ring::CONTROL, ring::SESSION, ring::FACTS];
         let make = |thread: &mut Borrowed<'_>| {
             process.must_live()?;
-            if is_of_events(settings.flags) {
+            if needs_gate(pid, settings.flags) {
                 place.has_gate(gate::ensure(thread, process, &sampler, made)?);
             }
             names.iter().map(|name| file_there(thread, process, name, made)).collect::<Result<Vec<_>, _>>()
@@ -397,22 +397,30 @@ impl Injected {
         Err(declined.with(injected.leave(Instant::now() + leave::LONGEST)))
     }
 
-    /// Has the process's calls of what is sampled led through the gate, where they are sampled.
+    /// Has the process's calls of what is sampled led through the gate, and the program's questions to it.
     fn redirect(&mut self) -> Result<(), Trouble> {
-        if is_of_events(self.flags) {
-            if self.needs_threads() {
+        if self.place.gate() != 0 {
+            if is_of_events(self.flags) && self.needs_threads() {
                 // Before their first samples, which need the ids that they have here.
                 self.arm(&tids(self.pid)?, &[])?;
             }
             let hooks = self.hooks.map(|hook| self.base + hook);
             let begun = Instant::now();
-            self.redirected = Some(Redirected::begin(self.pid, &self.place, hooks, self.flags)?);
+            match Redirected::begin(self.pid, &self.place, hooks, self.flags) {
+                Ok(redirected) => self.redirected = Some(redirected),
+                Err(trouble) if is_of_events(self.flags) => return Err(trouble),
+                Err(trouble) => {
+                    let why = Declined::from(trouble).why;
+                    let what = "uu_label_set() and uu_record_stop() of the program are not heard, since";
+                    self.note = Some(self.note.take().map_or_else(String::new, |note| note + "; ") + what + " " + &why);
+                }
+            }
             self.stood += begun.elapsed();
         }
         Ok(())
     }
 
-    /// The process's calls, where events are sampled.
+    /// What is led through its gate, if it has one.
     pub fn redirected(&mut self) -> Option<&mut Redirected> {
         self.redirected.as_mut()
     }
@@ -478,6 +486,12 @@ impl Injected {
 /// Whether allocations or waits for locks are sampled by such flags, and not time.
 fn is_of_events(flags: u32) -> bool {
     flags & (FLAG_ALLOC | FLAG_LOCK) != 0
+}
+
+/// Whether a process that is sampled by such flags needs a gate: for its calls, or for what its program asks of the
+/// recording.
+fn needs_gate(pid: u32, flags: u32) -> bool {
+    is_of_events(flags) || redirect::may_ask(pid)
 }
 
 /// Whether a process with this pid, which began then, still lives.

@@ -5,7 +5,7 @@ use object::elf;
 use std::collections::HashMap;
 use uunwind_elf::maps::Mapping;
 use uunwind_remote::memory::Memory;
-use uunwind_ring::gate::{self, CANCEL, FUNCTIONS, HELPERS};
+use uunwind_ring::gate::{self, CANCEL, FUNCTIONS, HELPERS, RECORDER};
 
 /// At most this number of objects, namespaces, and entries of a dynamic section.
 const OBJECTS: usize = 64 * 1024;
@@ -57,6 +57,8 @@ pub struct Table {
     pub helpers: [u64; HELPERS.len()],
     /// Whether it calls [`CANCEL`].
     pub cancels: bool,
+    /// Where its word [`RECORDER`] lies; 0: it has none.
+    pub recorder: u64,
     /// What is read-only once the loader has relocated it (PT_GNU_RELRO, in whole pages): its first page; 0: nothing.
     pub relro: u64,
 }
@@ -65,7 +67,7 @@ impl Default for Table {
     /// Of an object that has none.
     fn default() -> Table {
         let (defined, helpers) = ([0; FUNCTIONS.len()], [0; HELPERS.len()]);
-        Table { slots: Vec::new(), defined, helpers, cancels: false, relro: 0 }
+        Table { slots: Vec::new(), defined, helpers, cancels: false, recorder: 0, relro: 0 }
     }
 }
 
@@ -181,6 +183,7 @@ pub fn table(memory: &Memory, object: &Object, mappings: &[Mapping]) -> Option<T
         slots: entries.iter().filter_map(slot).filter(|slot| slot.place.is_multiple_of(8)).collect(),
         defined: FUNCTIONS.map(|name| definition(name.to_bytes())),
         helpers: HELPERS.map(|name| definition(name.to_bytes())),
+        recorder: definition(RECORDER.to_bytes()) & !7,
         cancels: entries.iter().any(|(_, info)| named(*info).is_some_and(|(_, name)| name == CANCEL.to_bytes())),
         relro: relro(memory, object, mappings).unwrap_or(0),
     })

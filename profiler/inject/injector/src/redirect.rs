@@ -8,7 +8,7 @@ use super::gate::all_in;
 use super::loaded::{mapping_at, objects, table, Object, Slot, Table};
 use super::preflight::Place;
 use super::remote_call::Trouble;
-use super::{alone, PATIENCE};
+use super::{alone, is_of_events, PATIENCE};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::mem::offset_of;
@@ -17,7 +17,9 @@ use uunwind_clock::Instant;
 use uunwind_elf::maps::{self, Mapping};
 use uunwind_remote::memory::Memory;
 use uunwind_remote::threads::Stopped;
-use uunwind_ring::gate::{Called, Hooks, CALLED, FUNCTIONS, HELPERS, HOOKS, STUB, VARIANTS};
+use uunwind_ring::gate::{
+    Called, Hooks, ASKED, CALLED, FUNCTIONS, HELPERS, HOOKS, LABEL, LIBRARY, STUB, SWITCH, VARIANTS,
+};
 use uunwind_ring::{FLAG_ALLOC, FLAG_LOCK};
 
 /// Time between attempts to find all threads standing, and the loader at rest.
@@ -58,6 +60,10 @@ fn value_at(gate: u64, function: usize, variant: usize) -> u64 {
 
 fn canonical_at(gate: u64, function: usize) -> u64 {
     gate + (CALLED + offset_of!(Called, canonical) + 8 * function) as u64
+}
+
+fn recorder_at(gate: u64) -> u64 {
+    gate + (CALLED + offset_of!(Called, recorder)) as u64
 }
 
 fn cancels_at(gate: u64) -> u64 {
@@ -129,6 +135,15 @@ fn all_mappings(pid: u32) -> Result<Vec<Mapping>, Trouble> {
     Ok(maps::of(pid)?.collect())
 }
 
+/// Whether the process has libuunwind, by which a program asks something of its recording.
+pub fn may_ask(pid: u32) -> bool {
+    let is_it = |mapping: Mapping| {
+        let name = mapping.name.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        name.starts_with(LIBRARY)
+    };
+    maps::of(pid).into_iter().flatten().any(is_it)
+}
+
 impl Redirected {
     /// Redirects the entries of all objects, and has the gate call these hooks.
     pub fn begin(pid: u32, place: &Place, hooks: [u64; 2], flags: u32) -> Result<Redirected, Trouble> {
@@ -198,7 +213,8 @@ impl Redirected {
             let is_done = stub_of(self.gate, value).is_some() || value == 0 || self.left.contains(&slot.place);
             !is_done && values.canonical.get(slot.function) != Some(&value)
         };
-        if self.tables.values().any(|table| table.wanted(self.flags).any(is_new)) {
+        let is_unasked = |table: &Table| table.recorder != 0 && word(&memory, table.recorder) == 0;
+        if self.tables.values().any(|table| is_unasked(table) || table.wanted(self.flags).any(is_new)) {
             let done = standing(self.pid, PATIENCE, |stopped| self.redirect(stopped))?;
             self.keep(done);
         }
@@ -217,6 +233,10 @@ impl Redirected {
         let of = |object: &Object| self.tables.get(object).or_else(|| new.get(object));
         let mut values = Values::read(&memory, self.gate);
         self.write_defaults(stopped, &found, of, &mut values)?;
+        let recorders = found.iter().filter_map(of).map(|table| table.recorder);
+        for recorder in recorders.filter(|at| *at != 0 && word(&memory, *at) == 0) {
+            stopped.write_word(recorder, recorder_at(self.gate))?;
+        }
         let (mut left, mut unbound) = (HashSet::new(), Unbound::new());
         for object in &found {
             let Some(table) = of(object) else { continue };
@@ -289,6 +309,10 @@ impl Redirected {
             values.canonical[slot.function] = slot.canonical;
             stopped.write_word(canonical_at(self.gate, slot.function), slot.canonical)?;
         }
+        for variant in [SWITCH, LABEL] {
+            let at = recorder_at(self.gate) + 8 * variant as u64;
+            stopped.write_word(at, stub_at(self.gate, ASKED, variant))?;
+        }
         for helper in 0..HELPERS.len() {
             if let Some(defined) = tables().map(|table| table.helpers[helper]).find(|address| *address != 0) {
                 stopped.write_word(self.gate + (CALLED + offset_of!(Called, helpers) + 8 * helper) as u64, defined)?;
@@ -305,7 +329,7 @@ impl Redirected {
         let mut notes = Vec::new();
         let inside = word(&Memory::of(self.pid), self.gate + (CALLED + offset_of!(Called, left)) as u64);
         let left = self.left.len() as u64 + inside;
-        if left > 0 {
+        if left > 0 && is_of_events(self.flags) {
             notes.push(format!(
                 "{left} entries of loaded objects were left as they are, because what they lead to is not known: calls \
                  by these are not seen"
@@ -346,7 +370,14 @@ pub fn undo(pid: u32, debug: u64, unbound: &Unbound, patience: Duration) -> Resu
     let memory = Memory::of(pid);
     let has_hooks = gates.iter().any(|gate| word(&memory, gate + HOOKS as u64) != 0);
     let leads_there = |slot: &Slot| gates.iter().any(|gate| stub_of(*gate, word(&memory, slot.place)).is_some());
-    if !has_hooks && !tables.values().flat_map(|table| &table.slots).any(leads_there) {
+    let leads_to_gate = |memory: &Memory, table: &Table| {
+        let value = if table.recorder == 0 { 0 } else { word(memory, table.recorder) };
+        gates.iter().any(|gate| value == recorder_at(*gate))
+    };
+    if !has_hooks
+        && !tables.values().any(|table| leads_to_gate(&memory, table))
+        && !tables.values().flat_map(|table| &table.slots).any(leads_there)
+    {
         return Ok(());
     }
     standing(pid, patience, |stopped| {
@@ -360,8 +391,11 @@ pub fn undo(pid: u32, debug: u64, unbound: &Unbound, patience: Duration) -> Resu
         let found = objects(&memory, debug).ok_or(Trouble::Unfit)?;
         for object in &found {
             let new = if tables.contains_key(object) { None } else { table(&memory, object, &mappings) };
-            let slots = tables.get(object).or(new.as_ref()).into_iter().flat_map(|table| &table.slots);
-            for slot in slots {
+            let Some(table) = tables.get(object).or(new.as_ref()) else { continue };
+            if leads_to_gate(&memory, table) {
+                stopped.write_word(table.recorder, 0)?;
+            }
+            for slot in &table.slots {
                 let value = word(&memory, slot.place);
                 let Some((gate, (function, variant))) =
                     gates.iter().find_map(|gate| Some((*gate, stub_of(*gate, value)?)))

@@ -1,6 +1,8 @@
-"""Functions that use CPU time, each under labels of its own: labels.rs has what their samples must have."""
+"""Functions that use CPU time, each under labels of its own: the tests have what their samples must have. With an
+argument, it says "ready", and does so again for each line of its input."""
 
 import asyncio
+import sys
 import threading
 import time
 
@@ -89,16 +91,30 @@ async def main():
     await asyncio.gather(task("a", of_task_a, child), between(), task("b", of_task_b), decorated())
 
 
-of_none()
-of_plain()
-with uunwind.label({"http.route": "/x"}, user=7):
-    with uunwind.label(user=8, more="yes"):
-        of_inner()
-    with uunwind.label(user=None):
-        of_taken()
-    of_outer()
-    asyncio.run(main())
-    thread = threading.Thread(target=of_thread)
-    thread.start()
-    thread.join()
-of_none()
+def all_of_them():
+    of_none()
+    of_plain()
+    with uunwind.label({"http.route": "/x"}, user=7):
+        with uunwind.label(user=8, more="yes"):
+            of_inner()
+        with uunwind.label(user=None):
+            of_taken()
+        of_outer()
+        asyncio.run(main())
+        thread = threading.Thread(target=of_thread)
+        thread.start()
+        thread.join()
+    of_none()
+
+
+if len(sys.argv) == 1:
+    all_of_them()
+else:
+    # Once in each recording of the running program, and once while nothing records it.
+    all_of_them()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        if line == "end\n":
+            break
+        all_of_them()
+        print("done", flush=True)
