@@ -268,3 +268,21 @@ fn what_cannot_be_sampled_says_why() {
         refused(&scratch, &[option], &program, 125, &[option, "--mode alloc"]);
     }
 }
+
+/// An allocator before libc's whose functions call each other by their names: each allocation is counted once.
+#[test]
+fn what_an_allocator_calls_itself_is_not_counted_again() {
+    let (scratch, program) = program("alloc-nested");
+    let front = compile::shared(&scratch, "heap_in_front.so", &["native/heap_in_front.c"]);
+    let configure = |command: &mut Command| {
+        command.env("LD_PRELOAD", &front);
+    };
+    let words = [program.as_os_str(), OsStr::new("1"), OsStr::new("2000")];
+    for options in [&["--mode", "alloc", "--all"][..], &["--mode", "alloc", "--all", "--mmap"]] {
+        let recording = uu::record(&scratch, options, configure, &words).expect_code(0);
+        expect_no_loss(&recording);
+        let all = allocations(&recording, &COUNTED);
+        assert_eq!(sum(all.iter()), said(&recording, "total"), "{options:?}");
+        assert_eq!(sum(all.iter().filter(|one| one.freed.is_none())), said(&recording, "live"), "{options:?}");
+    }
+}

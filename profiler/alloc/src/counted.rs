@@ -23,7 +23,7 @@ const MOST: u64 = 1 << 20;
 /// Counts what the real function has returned. `caller`: the frame that has called it; `None`: the calling function's.
 #[inline(always)]
 pub fn counted(block: *mut c_void, size: usize, caller: Option<&Caller>) -> *mut c_void {
-    if events::is_on() && !block.is_null() {
+    if events::is_on() && !block.is_null() && !events::is_inside_allocator() {
         match events::countdown() {
             // One of no bytes counts, too.
             Some(countdown) if countdown.passes(size.max(1) as u64) => {}

@@ -15,7 +15,7 @@ use crate::process::{self, Process};
 pub use crate::real::{address_of_next, Real};
 use crate::signals::{self, bit, field, handler_mask, sampling};
 use crate::{clock, handler, injected, openings, pause, slots, threads};
-use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use uunwind_core::regs::{UCONTEXT_SIGMASK, UCONTEXT_STACK};
 use uunwind_core::syscall::{self, nr};
 pub use uunwind_ring::frees::Span;
@@ -38,6 +38,8 @@ const NOTHING: u8 = 0;
 const EVENTS: u8 = 1;
 /// Anonymous mappings, too.
 const MAPPINGS: u8 = 2;
+/// Whether functions of the allocator may call each other by their names, and so come here again.
+static NESTS: AtomicBool = AtomicBool::new(false);
 /// When that was, by CLOCK_MONOTONIC in ns.
 static BEGAN: AtomicU64 = AtomicU64::new(0);
 
@@ -200,6 +202,7 @@ pub(crate) fn are_sampled(flags: u32) -> bool {
 pub(crate) fn begin(process: &Process) {
     if are_sampled(process.setting.flags) {
         BEGAN.store(now(), Ordering::Relaxed);
+        NESTS.store(process.setting.flags & FLAG_ALLOC != 0 && has_other_allocator(), Ordering::Relaxed);
         let has_mappings = process.setting.flags & FLAG_MAPPINGS != 0;
         COUNTED.store(if has_mappings { MAPPINGS } else { EVENTS }, Ordering::Release);
     }
@@ -245,10 +248,28 @@ pub fn has_mappings() -> bool {
     COUNTED.load(Ordering::Relaxed) == MAPPINGS
 }
 
-/// Calls the allocator: what this maps is counted as what it returns.
+/// Whether the allocator that is called is not the C library's, whose functions do not call each other by their names.
+/// Not in a running process, where the entries of such an allocator stay as they are.
+fn has_other_allocator() -> bool {
+    // SAFETY: the loader's structure, during its iteration.
+    let libc = crate::real::of_loaded(|object| unsafe {
+        let dynamic = object.dynamic();
+        dynamic.symbol(c"gnu_get_libc_version").and(dynamic.symbol(c"malloc"))
+    });
+    let next = if injected::is_so() { core::ptr::null_mut() } else { address_of_next(c"malloc") };
+    !next.is_null() && libc.is_none_or(|libc| libc.address != next as u64)
+}
+
+/// Whether this call is one of the allocator's own: it is counted as what that returns.
+#[inline(always)]
+pub fn is_inside_allocator() -> bool {
+    NESTS.load(Ordering::Relaxed) && countdown().is_some_and(|of| of.inside.load(Ordering::Relaxed) != 0)
+}
+
+/// Calls the allocator: what this maps, or allocates itself, is counted as what it returns.
 #[inline(always)]
 pub fn allocating<T>(call: impl FnOnce() -> T) -> T {
-    if !has_mappings() {
+    if !has_mappings() && !NESTS.load(Ordering::Relaxed) {
         return call();
     }
     match countdown() {
