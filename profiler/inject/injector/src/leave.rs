@@ -43,6 +43,25 @@ pub struct Left {
     pub text: Region,
 }
 
+/// The attempts to have a process's entries lead to where they led before.
+struct Undoing {
+    /// How often it is tried, if it fails.
+    left: u32,
+    /// Why it has failed the last time.
+    why_not: Option<String>,
+}
+
+impl Undoing {
+    /// That they stay as they are, if they do.
+    fn note(self, pid: u32) -> Option<String> {
+        let why = self.why_not?;
+        Some(format!(
+            "calls of process {pid} go on through the stubs that uu has put there, which only pass them on: their \
+             addresses could not be put back, since {why}. The next uu record -p puts them back"
+        ))
+    }
+}
+
 /// Takes out what an earlier `uu` has left in a process. Error: a `uu` that lives is recording it.
 pub fn remove_left(pid: u32) -> Result<(), Declined> {
     let mappings: Vec<Mapping> = maps::of(pid).into_iter().flatten().collect();
@@ -76,7 +95,7 @@ pub fn remove_left(pid: u32) -> Result<(), Declined> {
         }
         left.control_at = control.start;
     }
-    left.remove(&code, &Unbound::new(), Instant::now() + LONGEST).map_err(Declined::new)
+    left.remove(&code, &Unbound::new(), Instant::now() + LONGEST).map(|_| ()).map_err(Declined::new)
 }
 
 fn left_word(memory: &Memory, at: u64) -> u64 {
@@ -140,18 +159,19 @@ fn files(pid: u32) -> Vec<u64> {
 }
 
 impl Left {
-    /// Takes it out: tries it until the deadline, and once at least. Error: what is left, and why.
+    /// Takes it out: tries it until the deadline, and once at least. Error: what is left, and why. Returns what else
+    /// people should know.
     /// `unbound`: of entries that were redirected.
-    pub fn remove(self, code: &Code, unbound: &Unbound, deadline: Instant) -> Result<(), String> {
-        let mut undoing = UNDOINGS;
+    pub fn remove(self, code: &Code, unbound: &Unbound, deadline: Instant) -> Result<Option<String>, String> {
+        let mut undoing = Undoing { left: UNDOINGS, why_not: None };
         let why = loop {
             let why = match self.try_once(code, unbound, &mut undoing) {
-                Ok(true) => return Ok(()),
+                Ok(true) => return Ok(undoing.note(self.pid)),
                 Ok(false) => "threads stood in its handler each time".to_owned(),
                 Err(trouble) => Declined::from(trouble).why,
             };
             if tids(self.pid).is_err_and(|error| is_gone(&error)) {
-                return Ok(());
+                return Ok(None);
             }
             if Instant::now() >= deadline {
                 break why;
@@ -167,14 +187,18 @@ impl Left {
     /// True: it is gone. False: a thread stands in its code.
     /// `undoing`: how often it is tried to have the process's entries lead to where they led before, if they do not. If
     /// it fails, they stay: the gate does, too, and only passes calls on.
-    fn try_once(&self, code: &Code, unbound: &Unbound, undoing: &mut u32) -> Result<bool, Trouble> {
+    fn try_once(&self, code: &Code, unbound: &Unbound, undoing: &mut Undoing) -> Result<bool, Trouble> {
         if self.control_at != 0 && !is_there(self.pid, self.control_at)? {
             return Ok(true);
         }
-        if *undoing > 0 {
-            *undoing -= 1;
-            redirect::undo(self.pid, debug_of(self.pid), unbound, UNDO)?;
-            *undoing = 0;
+        if undoing.left > 0 {
+            undoing.left -= 1;
+            if let Err(trouble) = redirect::undo(self.pid, debug_of(self.pid), unbound, UNDO) {
+                let declined = Declined::from(trouble);
+                undoing.why_not = Some(declined.why.clone());
+                return Err(Trouble::Failed(io::Error::other(declined.why)));
+            }
+            *undoing = Undoing { left: 0, why_not: None };
         }
         let memory = Memory::of(self.pid);
         let half = |offset: usize| left_word(&memory, self.control_at + offset as u64) as u32;

@@ -479,7 +479,7 @@ impl Injected {
             text: self.control.get().text,
         };
         let unbound = self.redirected.map(Redirected::into_unbound).unwrap_or_default();
-        left.remove(&self.place.code, &unbound, deadline).err()
+        left.remove(&self.place.code, &unbound, deadline).unwrap_or_else(Some)
     }
 }
 
