@@ -4,12 +4,14 @@ use crate::looks::Looks;
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
 
-/// The words of the process's objects: those that loaders and programs write, and those that are read-only since.
+/// The words of the objects that tests have made: those that loaders and programs write, and those that are read-only
+/// since.
 pub fn words(pid: u32) -> HashMap<u64, u64> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("its mappings");
     let memory = std::fs::File::open(format!("/proc/{pid}/mem")).expect("its memory");
     let mut words = HashMap::new();
-    for line in maps.lines().filter(|line| line.contains(" /") && !line.contains("memfd") && !line.contains("x")) {
+    let is_code = |line: &str| line.split(' ').nth(1).is_some_and(|permissions| permissions.contains('x'));
+    for line in maps.lines().filter(|line| line.contains("/uu-tests/") && !is_code(line)) {
         let (start, rest) = line.split_once('-').expect("a range");
         let end = rest.split_once(' ').expect("its end").0;
         let [start, end] = [start, end].map(|text| u64::from_str_radix(text, 16).expect("an address"));
@@ -31,6 +33,11 @@ fn gate(pid: u32) -> Option<std::ops::Range<u64>> {
     let (start, end) = line.split_once(' ')?.0.split_once('-')?;
     let number = |text| u64::from_str_radix(text, 16).ok();
     Some(number(start)?..number(end)?)
+}
+
+/// Whether entries lead to a gate.
+pub fn is_in_use(pid: u32) -> bool {
+    gate(pid).is_some() && !redirected(pid).is_empty()
 }
 
 /// The entries that lead to the gate.

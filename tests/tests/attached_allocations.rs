@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_recording::FROM_INSIDE;
 use uunwind_tests::attached::Attached;
-use uunwind_tests::gate::{looks, redirected, words};
+use uunwind_tests::gate::{self, looks, redirected, words};
 use uunwind_tests::process::run;
 use uunwind_tests::running::{wait_for, Running};
-use uunwind_tests::{compile, paths, uu};
+use uunwind_tests::{compile, interpreters, paths, skips, uu};
 
 const ALL: [&str; 3] = ["--mode", "alloc", "--all"];
 /// Functions in which the program allocates what it counts.
@@ -44,10 +44,28 @@ fn phase(running: &mut Running) -> [[u64; 2]; 2] {
 /// Number and bytes of what was recorded of the counted functions: all of it, and what was not freed.
 #[track_caller]
 fn recorded(scratch: &Path) -> [[u64; 2]; 2] {
-    let arguments = ["report", "-f", "json", "-o", "-"].iter().chain(&COUNTED);
-    let mut command = uu::command(scratch, &arguments.copied().collect::<Vec<_>>());
+    recorded_of(scratch, COUNTED[1])
+}
+
+/// The sizes of what functions with such names have allocated.
+#[track_caller]
+fn recorded_sizes(scratch: &Path, functions: &str) -> Vec<u64> {
+    let json = json_of(scratch, functions);
+    let all = json["allocations"].as_array().expect("allocations");
+    all.iter().map(|one| one["size"].as_u64().expect("a size")).collect()
+}
+
+#[track_caller]
+fn json_of(scratch: &Path, functions: &str) -> Value {
+    let mut command = uu::command(scratch, &["report", "-f", "json", "-o", "-", "--focus", functions]);
     let said = run(command.arg(scratch.join("recording.uu")), scratch, uu::LIMIT).expect_code(0).stdout;
-    let json: Value = serde_json::from_str(&said).expect("JSON");
+    serde_json::from_str(&said).expect("JSON")
+}
+
+/// As [`recorded`], of functions with such names.
+#[track_caller]
+fn recorded_of(scratch: &Path, functions: &str) -> [[u64; 2]; 2] {
+    let json = json_of(scratch, functions);
     let all = json["allocations"].as_array().expect("allocations");
     let sum = |sum: [u64; 2], one: &Value| [sum[0] + 1, sum[1] + one["size"].as_u64().expect("a size")];
     let live = all.iter().filter(|one| one["freed"].is_null());
@@ -239,6 +257,104 @@ fn the_end_of_the_process_ends_the_recording() {
     assert_eq!(running.end(), Some(0));
     let (_, _, stderr) = attached.end();
     assert_eq!(recorded(&scratch)[0], counted[0], "{stderr}");
+}
+
+/// The program as the only child of a process.
+fn child_of(running: &Running) -> u32 {
+    let pid = running.pid();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("its children");
+    children.trim().parse().expect("one child")
+}
+
+/// A child that is there has a sampler of its own with `-s`.
+#[test]
+fn children_are_recorded_with_an_option() {
+    let scratch = paths::scratch("attached-alloc-child");
+    let program = program(&scratch, &[]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "\"$0\" \"$1\"; exit $?"]).arg(program.get_program()).args(program.get_args());
+    let mut running = Running::ready(&mut shell);
+    let child = child_of(&running);
+    let attached = begin(&scratch, &running, &[&ALL[..], &["-s"]].concat());
+    let counted = phase(&mut running);
+    let stderr = end(attached);
+    assert_eq!(recorded(&scratch), counted, "{stderr}");
+    assert_eq!(redirected(child), [0u64; 0]);
+    phase(&mut running);
+    running.say("end");
+    assert_eq!(running.end(), Some(0));
+}
+
+/// A program that is executed meanwhile gets a sampler, too.
+#[test]
+fn a_program_that_is_executed_is_recorded() {
+    let scratch = paths::scratch("attached-alloc-exec");
+    let program = program(&scratch, &[]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "echo ready; read line; exec \"$0\" \"$1\""]).arg(program.get_program()).args(program.get_args());
+    let mut running = Running::ready(&mut shell);
+    let attached = begin(&scratch, &running, &ALL);
+    running.say("go");
+    assert_eq!(running.line(), "ready");
+    wait_for("a sampler in the new program", || gate::is_in_use(running.pid()));
+    let counted = phase(&mut running);
+    let stderr = end(attached);
+    assert_eq!(recorded(&scratch), counted, "{stderr}");
+    assert!(stderr.contains("called exec"), "{stderr}");
+    running.say("end");
+    assert_eq!(running.end(), Some(0));
+}
+
+/// Where `uu` lives in another pid namespace, the threads that it has seen are recorded; what others lose is counted.
+#[test]
+fn another_pid_namespace_is_none_of_its_concern() {
+    /// What the four threads of a phase allocate: 10,000 times each, from 8 to 1,007 bytes.
+    const THREADS: [u64; 2] = [4 * 10_000, 4 * (10_000 * 8 + 10 * 499_500)];
+    let way = ["--pid", "--fork", "--mount-proc"];
+    if !Command::new("unshare").args(way).arg("true").output().is_ok_and(|done| done.status.success()) {
+        return skips::skipped("allocations in another pid namespace", "unshare may not do it here");
+    }
+    let scratch = paths::scratch("attached-alloc-namespace");
+    let program = program(&scratch, &[]);
+    let mut unshare = Command::new("unshare");
+    unshare.args(way).arg(program.get_program()).args(program.get_args());
+    let mut running = Running::ready(&mut unshare);
+    let child = child_of(&running);
+    let attached = Attached::begin_inside(&scratch, child, &ALL);
+    let [total, live] = phase(&mut running);
+    attached.signal(libc::SIGINT);
+    attached.end_alone();
+    // Those of threads that begin meanwhile may all be lost.
+    let recorded = recorded_of(&scratch, "^phase_(c|cpp|old|library)$");
+    assert_eq!(recorded, [[0, 1].map(|index| total[index] - THREADS[index]), live]);
+    assert_eq!(redirected(child), [0u64; 0]);
+    running.say("end");
+    assert_eq!(running.end(), Some(0));
+}
+
+/// Large objects of Python come from malloc, and those of numpy, where there is an interpreter that has it.
+#[test]
+fn lines_of_python_allocate() {
+    let script = paths::source("python/allocates.py");
+    // Free-threaded builds have an allocator of their own.
+    for python in interpreters::modern().into_iter().filter(|python| !python.flags.contains('t')) {
+        let scratch = paths::scratch("attached-alloc-python");
+        let mut command = Command::new(&python.path);
+        let mut running = Running::ready(command.arg(&script));
+        let attached = begin(&scratch, &running, &ALL);
+        running.say("go");
+        let wanted: Vec<String> = running.line().split(' ').map(str::to_owned).collect();
+        end(attached);
+        let all = recorded_sizes(&scratch, "^(makes_bytes|makes_arrays)$");
+        // Each is a block of its own, of at least the bytes of the object.
+        for size in &wanted {
+            let size: u64 = size.parse().expect("a size");
+            let of_size = all.iter().filter(|all| (size..size + 128).contains(*all)).count();
+            assert_eq!(of_size, 20, "{}: {size} in {all:?}", python.label);
+        }
+        running.say("end");
+        assert_eq!(running.end(), Some(0));
+    }
 }
 
 /// What cannot be recorded so is refused, with the reason.

@@ -42,6 +42,8 @@ void *memalign(size_t alignment, size_t size) {
 }
 
 void *malloc(size_t size) { return memalign(16, size); }
+void *valloc(size_t size) { return memalign(4096, size); }
+void *pvalloc(size_t size) { return memalign(4096, (size + 4095) & ~(size_t)4095); }
 void *aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
 
 void free(void *at) {
