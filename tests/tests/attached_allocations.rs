@@ -137,6 +137,39 @@ fn totals_are_those_that_the_program_counts() {
     }
 }
 
+/// Allocators with operators new and delete of their own, and reallocarray in one, which call no malloc.
+#[test]
+fn operators_of_other_allocators_are_counted() {
+    for name in ["libjemalloc.so.2", "libmimalloc.so.2", "libtcmalloc_minimal.so.4"] {
+        let scratch = paths::scratch("attached-alloc-other");
+        for options in [&["-Wl,-z,lazy"][..], &["-fno-plt", "-Wl,-z,now"]] {
+            let mut command = program(&scratch, options);
+            let mut running = Running::ready(command.env("LD_PRELOAD", name));
+            let attached = begin(&scratch, &running, &ALL);
+            let counted = phase(&mut running);
+            let stderr = end(attached);
+            assert_eq!(recorded(&scratch), counted, "{name} {options:?}: {stderr}");
+            assert_eq!(redirected(running.pid()), [0u64; 0], "{name} {options:?}");
+            if name == "libmimalloc.so.2" {
+                // Where there is no memory, its operators end the program, which is C's way.
+                running.say("end");
+                assert_eq!(running.end(), Some(0));
+                continue;
+            }
+            // What there is no memory for is thrown, while it is recorded and alone.
+            let attached = begin(&scratch, &running, &ALL);
+            running.say("too much");
+            assert_eq!(running.line(), "thrown 2", "{name} {options:?}");
+            phase(&mut running);
+            end(attached);
+            running.say("too much");
+            assert_eq!(running.line(), "thrown 2", "{name} {options:?}");
+            running.say("end");
+            assert_eq!(running.end(), Some(0));
+        }
+    }
+}
+
 /// What nobody has called meanwhile is as the loader left it.
 #[test]
 fn entries_that_were_not_bound_are_not_bound_afterwards() {

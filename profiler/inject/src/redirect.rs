@@ -109,6 +109,10 @@ fn one(
         return true;
     }
     let Some(values) = called.values.get(function) else { return true };
+    let is_inner = gate::is_of_other_allocators(function);
+    if is_inner && values.first().is_none_or(|first| is(first, 0)) {
+        return true;
+    }
     // SAFETY: the loader's structure, during its iteration.
     let is_inside = unsafe { object.covers(value) };
     let is_lazy = is_inside && value != slot.own;
@@ -121,6 +125,10 @@ fn one(
         }
         _ => value,
     };
+    if is_inner && !values.iter().any(|known| is(known, old)) {
+        // Whose it is, `uu` knows.
+        return true;
+    }
     let is_free =
         |place: &AtomicU64| old != 0 && place.compare_exchange(0, old, Ordering::Relaxed, Ordering::Relaxed).is_ok();
     let Some(variant) = values.iter().position(|place| old != 0 && is(place, old) || is_free(place)) else {

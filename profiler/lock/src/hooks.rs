@@ -9,13 +9,13 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 use uunwind_preload::events::{self, Caller, Subject, Wait, WaitKind};
 use uunwind_preload::injected;
-use uunwind_ring::gate::{self, Called, Frame, DONE, ERRNO, MUTEX_LOCK, TRY_MUTEX, TRY_READ, TRY_WRITE, WAITS};
+use uunwind_ring::gate::{self, Called, Frame, DONE, ERRNO, MUTEX_LOCK, TRY_MUTEX, TRY_READ, TRY_WRITE, WAITING};
 
 /// What is asked before the call: the helper of the gate that does not wait, and where in the lock its holder stands.
 type Try = Option<(usize, usize)>;
 
 /// What each function waits for, in the order of the gate from `MUTEX_LOCK` on.
-const FUNCTIONS: [(WaitKind, Try); WAITS] = {
+const FUNCTIONS: [(WaitKind, Try); WAITING] = {
     const MUTEX: (WaitKind, Try) = (WaitKind::Mutex, Some((TRY_MUTEX, layout::OWNER)));
     const READ: (WaitKind, Try) = (WaitKind::Read, Some((TRY_READ, layout::WRITER)));
     const WRITE: (WaitKind, Try) = (WaitKind::Write, Some((TRY_WRITE, layout::WRITER)));

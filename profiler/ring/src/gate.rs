@@ -21,7 +21,7 @@ use core::sync::atomic::AtomicU64;
 /// Name of its memfd; in `/proc/PID/maps` as `/memfd:uu-gate-injected (deleted)`.
 pub const NAME: &CStr = c"uu-gate-injected";
 /// First word of [`Called`].
-pub const MAGIC: u64 = u64::from_le_bytes(*b"uu-gate3");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"uu-gate4");
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
 /// Bytes of the code at most.
@@ -46,7 +46,7 @@ pub const COUNTER: usize = 64;
 
 /// The functions, in the order of their stubs, by what a stub does: [`AFTER`], [`AROUND`], [`WAITS`], [`CALLS`],
 /// [`BEFORE`].
-pub const FUNCTIONS: [&CStr; 43] = [
+pub const FUNCTIONS: [&CStr; 64] = [
     c"malloc",
     c"calloc",
     c"aligned_alloc",
@@ -54,11 +54,20 @@ pub const FUNCTIONS: [&CStr; 43] = [
     c"memalign",
     c"valloc",
     c"pvalloc",
+    c"_ZnwmRKSt9nothrow_t",
+    c"_ZnamRKSt9nothrow_t",
+    c"_ZnwmSt11align_val_tRKSt9nothrow_t",
+    c"_ZnamSt11align_val_tRKSt9nothrow_t",
     c"realloc",
+    c"reallocarray",
     c"mmap",
     c"mmap64",
     c"munmap",
     c"mremap",
+    c"_Znwm",
+    c"_Znam",
+    c"_ZnwmSt11align_val_t",
+    c"_ZnamSt11align_val_t",
     c"pthread_mutex_lock",
     c"pthread_mutex_timedlock",
     c"pthread_mutex_clocklock",
@@ -85,6 +94,18 @@ pub const FUNCTIONS: [&CStr; 43] = [
     c"thrd_join",
     c"syscall",
     c"free",
+    c"_ZdlPv",
+    c"_ZdaPv",
+    c"_ZdlPvm",
+    c"_ZdaPvm",
+    c"_ZdlPvRKSt9nothrow_t",
+    c"_ZdaPvRKSt9nothrow_t",
+    c"_ZdlPvSt11align_val_t",
+    c"_ZdaPvSt11align_val_t",
+    c"_ZdlPvmSt11align_val_t",
+    c"_ZdaPvmSt11align_val_t",
+    c"_ZdlPvSt11align_val_tRKSt9nothrow_t",
+    c"_ZdaPvSt11align_val_tRKSt9nothrow_t",
     c"dlopen",
     c"dlmopen",
     c"dlsym",
@@ -92,11 +113,11 @@ pub const FUNCTIONS: [&CStr; 43] = [
     c"dlclose",
 ];
 /// Number of the functions with a hook after them only.
-pub const AFTER: usize = 7;
+pub const AFTER: usize = 11;
 /// Number of those with two hooks.
-pub const AROUND: usize = 5;
+pub const AROUND: usize = 6;
 /// Number of those with two hooks, of which the first one says how it goes on ([`Frame::kept`]).
-pub const WAITS: usize = 24;
+pub const WAITS: usize = 28;
 /// Number of those that are the same for the system call futex(2) alone, and are passed on otherwise: syscall(2).
 pub const CALLS: usize = 1;
 /// Number of those with a hook before them only, to which a stub jumps.
@@ -115,27 +136,42 @@ pub const MEMALIGN: usize = 4;
 pub const VALLOC: usize = 5;
 /// See `MALLOC`.
 pub const PVALLOC: usize = 6;
+/// See `MALLOC`. It and the three that follow are operators new of C++ that return null where there is no memory.
+pub const NEW_OR_NULL: usize = 7;
+/// See `MALLOC`. The last of these.
+pub const LAST_OR_NULL: usize = 10;
 /// See `MALLOC`.
-pub const REALLOC: usize = 7;
+pub const REALLOC: usize = 11;
 /// See `MALLOC`.
-pub const MMAP: usize = 8;
+pub const REALLOCARRAY: usize = 12;
 /// See `MALLOC`.
-pub const MMAP64: usize = 9;
+pub const MMAP: usize = 13;
 /// See `MALLOC`.
-pub const MUNMAP: usize = 10;
+pub const MMAP64: usize = 14;
 /// See `MALLOC`.
-pub const MREMAP: usize = 11;
+pub const MUNMAP: usize = 15;
+/// See `MALLOC`.
+pub const MREMAP: usize = 16;
+/// See `MALLOC`. It and the three that follow are operators new that throw. An exception does not pass the gate: so the
+/// hook before them calls the one of [`HELPERS`] that does not, and they themselves are jumped to where that has failed.
+pub const NEW: usize = 17;
+/// See `MALLOC`. The last of these.
+pub const LAST_NEW: usize = 20;
 /// See `MALLOC`. It and the two that follow are for mutexes.
-pub const MUTEX_LOCK: usize = 12;
+pub const MUTEX_LOCK: usize = 21;
 /// See `MALLOC`. The first of those that wait at a point where a thread may be cancelled (pthreads(7)).
-pub const COND_WAIT: usize = 24;
+pub const COND_WAIT: usize = 33;
 /// See `MALLOC`.
-pub const SYSCALL: usize = 36;
+pub const SYSCALL: usize = 45;
+/// Number of functions from `MUTEX_LOCK` up to `SYSCALL`.
+pub const WAITING: usize = SYSCALL - MUTEX_LOCK;
 /// See `MALLOC`.
-pub const FREE: usize = 37;
+pub const FREE: usize = 46;
+/// See `MALLOC`. It and what follows up to `DLOPEN` are operators delete.
+pub const DELETE: usize = 47;
 /// See `MALLOC`. It and what follows are functions of the dynamic loader: before them, objects are looked for that were
 /// loaded since.
-pub const DLOPEN: usize = 38;
+pub const DLOPEN: usize = 59;
 
 /// [`Frame::kept`], second: after the first hook of one that waits, nothing is called any more: the result is there.
 pub const DONE: u64 = 1;
@@ -161,6 +197,12 @@ pub const LIBRARY: &[u8] = b"libuunwind.so";
 /// Whether the function with this index maps or unmaps memory.
 pub fn is_mapping(function: usize) -> bool {
     (MMAP..=MREMAP).contains(&function)
+}
+
+/// Whether its entries are redirected only where they lead to an allocator that is not the C library's: otherwise it calls
+/// malloc and its relatives, which are counted.
+pub fn is_of_other_allocators(function: usize) -> bool {
+    matches!(function, NEW_OR_NULL..=LAST_OR_NULL | REALLOCARRAY | NEW..=LAST_NEW | DELETE..DLOPEN)
 }
 
 /// Whether it waits for other threads.
@@ -204,12 +246,16 @@ pub fn index_of(name: &[u8]) -> Option<usize> {
 }
 
 /// Functions of the C library that the sampler calls itself.
-pub const HELPERS: [&CStr; 5] = [
+pub const HELPERS: [&CStr; 9] = [
     c"dl_iterate_phdr",
     c"__errno_location",
     c"pthread_mutex_trylock",
     c"pthread_rwlock_tryrdlock",
     c"pthread_rwlock_trywrlock",
+    c"_ZnwmRKSt9nothrow_t",
+    c"_ZnamRKSt9nothrow_t",
+    c"_ZnwmSt11align_val_tRKSt9nothrow_t",
+    c"_ZnamSt11align_val_tRKSt9nothrow_t",
 ];
 /// Indices of these.
 pub const ITERATE: usize = 0;
@@ -221,6 +267,9 @@ pub const TRY_MUTEX: usize = 2;
 pub const TRY_READ: usize = 3;
 /// See `ITERATE`.
 pub const TRY_WRITE: usize = 4;
+/// See `ITERATE`. It and the three that follow are operators new that return null where there is no memory, of an allocator
+/// that is not the C library's.
+pub const NEW_HELPER: usize = 5;
 /// By this function, threads are cancelled.
 pub const CANCEL: &CStr = c"pthread_cancel";
 
@@ -295,8 +344,8 @@ pub const FRAME: usize = core::mem::offset_of!(Frame, rbp);
 const _: () = {
     assert!(core::mem::size_of::<Called>() <= HOOKS - CALLED && FRAME == 128);
     assert!((FUNCTIONS.len() + 1) * VARIANTS * STUB + 1024 <= CODE && COUNTERS * COUNTER == PAGE);
-    assert!(AFTER == REALLOC && AFTER + AROUND == MUTEX_LOCK);
-    assert!(MUTEX_LOCK + WAITS == SYSCALL && SYSCALL + CALLS == FREE);
+    assert!(AFTER == REALLOC && AFTER + AROUND == NEW && LAST_NEW + 1 == MUTEX_LOCK);
+    assert!(NEW + WAITS == SYSCALL && SYSCALL + CALLS == FREE);
 };
 
 #[cfg(test)]
@@ -309,7 +358,13 @@ mod tests {
             (MALLOC, c"malloc"),
             (POSIX_MEMALIGN, c"posix_memalign"),
             (PVALLOC, c"pvalloc"),
+            (NEW_OR_NULL, c"_ZnwmRKSt9nothrow_t"),
+            (LAST_OR_NULL, c"_ZnamSt11align_val_tRKSt9nothrow_t"),
             (REALLOC, c"realloc"),
+            (REALLOCARRAY, c"reallocarray"),
+            (NEW, c"_Znwm"),
+            (LAST_NEW, c"_ZnamSt11align_val_t"),
+            (DELETE, c"_ZdlPv"),
             (MMAP, c"mmap"),
             (MREMAP, c"mremap"),
             (MUTEX_LOCK, c"pthread_mutex_lock"),
@@ -326,9 +381,16 @@ mod tests {
     #[test]
     fn each_mode_has_its_functions() {
         let of = |flags| FUNCTIONS.iter().enumerate().filter(move |(index, _)| is_redirected(*index, flags)).count();
+        let loaders = FUNCTIONS.len() - DLOPEN;
         assert_eq!(of(0), 0);
-        assert_eq!(of(FLAG_LOCK), BEFORE - 1 + WAITS + CALLS);
-        assert_eq!(of(FLAG_ALLOC), BEFORE - 1 + AFTER + 1 + 1);
-        assert_eq!(of(FLAG_ALLOC | FLAG_MAPPINGS), BEFORE - 1 + AFTER + AROUND + 1);
+        assert_eq!(of(FLAG_LOCK), loaders + WAITING + CALLS);
+        assert_eq!(of(FLAG_ALLOC), FUNCTIONS.len() - WAITING - CALLS - (MREMAP - MMAP + 1));
+        assert_eq!(of(FLAG_ALLOC | FLAG_MAPPINGS), FUNCTIONS.len() - WAITING - CALLS);
+        for (function, helper) in (NEW..=LAST_NEW).zip(NEW_HELPER..HELPERS.len()) {
+            let (name, other) = (FUNCTIONS[function].to_bytes(), HELPERS[helper].to_bytes());
+            assert!(
+                other.starts_with(name) && index_of(other).is_some_and(|at| (NEW_OR_NULL..=LAST_OR_NULL).contains(&at))
+            );
+        }
     }
 }

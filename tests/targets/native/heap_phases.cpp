@@ -5,7 +5,8 @@
  *
  * "phase": C's functions, C++'s new, four threads, and a library that is loaded just before; what was allocated before
  * is freed and changes its size. Prints "total NUMBER BYTES" and "live NUMBER BYTES", all of them since the beginning.
- * "hidden": frees by the address that `free` had at the start. "leave": forgets what the phases keep. "end": ends. */
+ * "hidden": frees by the address that `free` had at the start. "too much":
+ * asks for more than there is, and prints how often that was thrown. "leave": forgets what the phases keep. "end": ends. */
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include <cstring>
 #include <dlfcn.h>
 #include <malloc.h>
+#include <new>
 #include <pthread.h>
 
 enum { OLD = 400, ROUNDS = 500, THREADS = 4 };
@@ -92,6 +94,22 @@ __attribute__((noinline)) static void phase_hidden() {
 }
 }
 
+static int too_much() {
+    int thrown = 0;
+    volatile size_t size = (size_t)1 << 62;
+    try {
+        kept = new char[size];
+    } catch (const std::bad_alloc &) {
+        thrown++;
+    }
+    try {
+        kept = ::operator new(size, std::align_val_t(64));
+    } catch (const std::bad_alloc &) {
+        thrown++;
+    }
+    return thrown;
+}
+
 static void phase(const char *path) {
     for (void *&one : old_ones) {
         if (!one)
@@ -127,6 +145,8 @@ int main(int, char **arguments) {
         if (!strcmp(line, "phase\n")) {
             phase(arguments[1]);
             printf("total %lu %lu\nlive %lu %lu\n", total.load(), total_bytes.load(), live.load(), live_bytes.load());
+        } else if (!strcmp(line, "too much\n")) {
+            printf("thrown %d\n", too_much());
         } else if (!strcmp(line, "hidden\n")) {
             phase_hidden();
             puts("done");

@@ -77,6 +77,11 @@ impl Table {
         self.defined[gate::MALLOC] != 0
     }
 
+    /// Whether it is an allocator that is not the C library's.
+    pub fn is_other_allocator(&self) -> bool {
+        self.allocates() && self.helpers[gate::ITERATE] == 0
+    }
+
     /// Its words that are redirected in a recording with these `FLAG_*`.
     pub fn wanted(&self, flags: u32) -> impl Iterator<Item = &Slot> {
         let locks = self.defined[gate::MUTEX_LOCK] != 0;

@@ -18,7 +18,8 @@ use uunwind_elf::maps::{self, Mapping};
 use uunwind_remote::memory::Memory;
 use uunwind_remote::threads::Stopped;
 use uunwind_ring::gate::{
-    Called, Hooks, ASKED, CALLED, FUNCTIONS, HELPERS, HOOKS, LABEL, LIBRARY, STUB, SWITCH, VARIANTS,
+    is_of_other_allocators, Called, Hooks, ASKED, CALLED, FUNCTIONS, HELPERS, HOOKS, LABEL, LIBRARY, NEW_HELPER, STUB,
+    SWITCH, VARIANTS,
 };
 use uunwind_ring::{FLAG_ALLOC, FLAG_LOCK};
 
@@ -41,10 +42,21 @@ pub struct Redirected {
     tables: HashMap<Object, Table>,
     /// Entries that stay as they are.
     left: HashSet<u64>,
+    /// Those that lead to what calls malloc and its relatives.
+    inner: HashSet<u64>,
     /// What the loader had not bound, by the entry.
     unbound: Unbound,
     /// The program defines malloc itself.
     pub has_own_allocator: bool,
+}
+
+/// What came of redirecting: entries that stay, those that lead to what calls malloc and its relatives, and what was not
+/// bound.
+#[derive(Default)]
+struct Done {
+    left: HashSet<u64>,
+    inner: HashSet<u64>,
+    unbound: Unbound,
 }
 
 /// The values of the gate's functions, as they were read.
@@ -156,6 +168,7 @@ impl Redirected {
             flags,
             tables: HashMap::new(),
             left: HashSet::new(),
+            inner: HashSet::new(),
             unbound: Unbound::new(),
             has_own_allocator: false,
         };
@@ -177,9 +190,9 @@ impl Redirected {
         Ok(this)
     }
 
-    fn keep(&mut self, (left, unbound): (HashSet<u64>, Unbound)) {
-        self.left = left;
-        self.unbound.extend(unbound);
+    fn keep(&mut self, done: Done) {
+        (self.left, self.inner) = (done.left, done.inner);
+        self.unbound.extend(done.unbound);
     }
 
     /// What the loader had not bound.
@@ -210,7 +223,10 @@ impl Redirected {
         let values = Values::read(&memory, self.gate);
         let is_new = |slot: &Slot| {
             let value = word(&memory, slot.place);
-            let is_done = stub_of(self.gate, value).is_some() || value == 0 || self.left.contains(&slot.place);
+            let is_done = stub_of(self.gate, value).is_some()
+                || value == 0
+                || self.left.contains(&slot.place)
+                || self.inner.contains(&slot.place);
             !is_done && values.canonical.get(slot.function) != Some(&value)
         };
         let is_unasked = |table: &Table| table.recorder != 0 && word(&memory, table.recorder) == 0;
@@ -221,8 +237,8 @@ impl Redirected {
         Ok(())
     }
 
-    /// Redirects all entries that are not. Returns those that stay, and what was not bound.
-    fn redirect(&self, stopped: &Stopped) -> Result<(HashSet<u64>, Unbound), Trouble> {
+    /// Redirects all entries that are not.
+    fn redirect(&self, stopped: &Stopped) -> Result<Done, Trouble> {
         must_be_there(self.pid, &self.gates)?;
         let (memory, mappings) = (Memory::of(self.pid), all_mappings(self.pid)?);
         let found = objects(&memory, self.debug).ok_or(Trouble::Unfit)?;
@@ -237,7 +253,12 @@ impl Redirected {
         for recorder in recorders.filter(|at| *at != 0 && word(&memory, *at) == 0) {
             stopped.write_word(recorder, recorder_at(self.gate))?;
         }
-        let (mut left, mut unbound) = (HashSet::new(), Unbound::new());
+        let others = found.iter().filter(|object| of(object).is_some_and(Table::is_other_allocator));
+        let others: Vec<&Mapping> = others.filter_map(|object| mapping_at(&mappings, object.dynamic)).collect();
+        let is_of_other = |address: u64| {
+            mapping_at(&mappings, address).is_some_and(|there| others.iter().any(|other| there.is_of_file(other)))
+        };
+        let mut done = Done::default();
         for object in &found {
             let Some(table) = of(object) else { continue };
             let page = mapping_at(&mappings, table.relro).filter(|_| table.relro != 0);
@@ -251,21 +272,26 @@ impl Redirected {
                     continue;
                 }
                 let old = self.called_by(object, slot, value, &mappings, &values);
+                let is_counted = values.values[slot.function][0] != 0 && old.is_some_and(is_of_other);
+                if is_of_other_allocators(slot.function) && !is_counted {
+                    done.inner.insert(slot.place);
+                    continue;
+                }
                 let all = &mut values.values[slot.function];
                 let variant = old.and_then(|old| all.iter().position(|known| *known == old || *known == 0));
                 let (Some(old), Some(variant)) = (old, variant) else {
-                    left.insert(slot.place);
+                    done.left.insert(slot.place);
                     continue;
                 };
                 all[variant] = old;
                 stopped.write_word(value_at(self.gate, slot.function, variant), old)?;
                 stopped.write_word(slot.place, stub_at(self.gate, slot.function, variant))?;
                 if old != value {
-                    unbound.insert(slot.place, value);
+                    done.unbound.insert(slot.place, value);
                 }
             }
         }
-        Ok((left, unbound))
+        Ok(done)
     }
 
     /// What the stub of an entry is to call. The entry's value: so what stands before libc's function goes on being
@@ -298,8 +324,13 @@ impl Redirected {
         values: &mut Values,
     ) -> Result<(), Trouble> {
         let tables = || found.iter().filter(|object| object.is_of_program).filter_map(&of);
+        let first = |function: usize| {
+            let table = tables().find(|table| table.defined[function] != 0)?;
+            let is_usable = !is_of_other_allocators(function) || table.is_other_allocator();
+            is_usable.then_some(table.defined[function])
+        };
         for function in 0..FUNCTIONS.len() {
-            let defined = tables().map(|table| table.defined[function]).find(|address| *address != 0);
+            let defined = first(function);
             if let (Some(defined), 0) = (defined, values.values[function][0]) {
                 values.values[function][0] = defined;
                 stopped.write_word(value_at(self.gate, function, 0), defined)?;
@@ -314,7 +345,9 @@ impl Redirected {
             stopped.write_word(at, stub_at(self.gate, ASKED, variant))?;
         }
         for helper in 0..HELPERS.len() {
-            if let Some(defined) = tables().map(|table| table.helpers[helper]).find(|address| *address != 0) {
+            let defined = tables().find(|table| table.helpers[helper] != 0);
+            let is_usable = |table: &&Table| helper < NEW_HELPER || table.is_other_allocator();
+            if let Some(defined) = defined.filter(is_usable).map(|table| table.helpers[helper]) {
                 stopped.write_word(self.gate + (CALLED + offset_of!(Called, helpers) + 8 * helper) as u64, defined)?;
             }
         }
