@@ -33,6 +33,9 @@ pub const FLAG_EXACT: u64 = 1 << 60;
 pub const FLAG_BY_FRAME_POINTER: u64 = 1 << 61;
 /// Native: an interpreter's own frame that hosts semantic frames; viewers may hide it.
 pub const FLAG_INTERPRETER: u64 = 1 << 62;
+/// Native, in no object: the walk has gone on from this frame by a rule made from its machine code. Of frames in objects,
+/// the object's rule table says it (`uunwind_tables::Table::is_by_code`): walks do not look which source a rule has.
+pub const FLAG_BY_CODE: u64 = 1 << 63;
 
 /// Semantic: no frame of the stack, but one that waits for the semantic frames before it to end (a coroutine that
 /// awaits another task). It was read from the runtime's memory.
@@ -51,6 +54,8 @@ pub enum Frame {
         by_frame_pointer: bool,
         /// Hosts semantic frames.
         interpreter: bool,
+        /// Left by a rule made from its machine code. Only of code outside of objects.
+        by_code: bool,
     },
     /// A frame of an interpreted language.
     Semantic {
@@ -73,6 +78,8 @@ pub enum Frame {
         by_frame_pointer: bool,
         /// Hosts semantic frames.
         interpreter: bool,
+        /// Left by a rule made from its machine code.
+        by_code: bool,
         /// The lower half of the window's generation: distinguishes it from others that were or will be at the same
         /// place.
         generation: u32,
@@ -99,7 +106,7 @@ impl Frame {
 }
 
 /// All flags of a frame's word.
-pub(crate) const FLAGS: u64 = FLAG_EXACT | FLAG_BY_FRAME_POINTER | FLAG_INTERPRETER;
+pub(crate) const FLAGS: u64 = FLAG_EXACT | FLAG_BY_FRAME_POINTER | FLAG_INTERPRETER | FLAG_BY_CODE;
 
 /// The word of a native frame.
 pub const fn native_word(address: u64, flags: u64) -> u64 {
@@ -152,6 +159,7 @@ pub fn frames(words: &[u64]) -> impl Iterator<Item = Frame> + '_ {
                 exact: word & FLAG_EXACT != 0,
                 by_frame_pointer: word & FLAG_BY_FRAME_POINTER != 0,
                 interpreter: word & FLAG_INTERPRETER != 0,
+                by_code: word & FLAG_BY_CODE != 0,
             }),
             KIND_WINDOW => {
                 let identity = *rest.next()?;
@@ -160,6 +168,7 @@ pub fn frames(words: &[u64]) -> impl Iterator<Item = Frame> + '_ {
                     exact: word & FLAG_EXACT != 0,
                     by_frame_pointer: word & FLAG_BY_FRAME_POINTER != 0,
                     interpreter: word & FLAG_INTERPRETER != 0,
+                    by_code: word & FLAG_BY_CODE != 0,
                     generation: (identity >> 32) as u32,
                     name: identity as u32,
                 })
@@ -186,22 +195,36 @@ mod tests {
         let mut it = frames(&words);
         assert_eq!(
             it.next(),
-            Some(Frame::Native { address: 0x7fff_1234, exact: true, by_frame_pointer: false, interpreter: false })
+            Some(Frame::Native {
+                address: 0x7fff_1234,
+                exact: true,
+                by_frame_pointer: false,
+                interpreter: false,
+                by_code: false
+            })
         );
         assert_eq!(it.next(), Some(Frame::Semantic { plugin: 3, name: 77, position: 12, awaiting: false }));
         assert_eq!(
             it.next(),
-            Some(Frame::Native { address: 0x40_0000, exact: false, by_frame_pointer: false, interpreter: true })
+            Some(Frame::Native {
+                address: 0x40_0000,
+                exact: false,
+                by_frame_pointer: false,
+                interpreter: true,
+                by_code: false
+            })
         );
         assert_eq!(it.next(), None);
         let awaiting = Frame::Semantic { plugin: 1, name: 2, position: 3, awaiting: true };
         assert_eq!(frames(&[semantic_word(1, 2) | FLAG_AWAITING, 3]).next(), Some(awaiting));
-        let words = [window_word(0x7f00_0000_1234, FLAG_EXACT), window_identity(0x12_3456_789a, 7), native_word(1, 0)];
+        let flags = FLAG_EXACT | FLAG_BY_CODE;
+        let words = [window_word(0x7f00_0000_1234, flags), window_identity(0x12_3456_789a, 7), native_word(1, 0)];
         let window = Frame::Window {
             address: 0x7f00_0000_1234,
             exact: true,
             by_frame_pointer: false,
             interpreter: false,
+            by_code: true,
             generation: 0x3456_789a,
             name: 7,
         };

@@ -195,8 +195,13 @@ fn a_deep_stack_keeps_its_innermost_and_outermost_frames_and_counts_the_others()
         let all: Vec<u64> = std::iter::once(0x50_0000).chain(stack).collect();
         let omitted = all.len().saturating_sub(MAX_FRAMES as usize + OUTERMOST);
         let expected = all.iter().enumerate().filter_map(|(at, address)| {
-            let native =
-                Frame::Native { address: *address, exact: at == 0, by_frame_pointer: false, interpreter: false };
+            let native = Frame::Native {
+                address: *address,
+                exact: at == 0,
+                by_frame_pointer: false,
+                interpreter: false,
+                by_code: false,
+            };
             match at.checked_sub(MAX_FRAMES as usize) {
                 Some(0) if omitted > 0 => Some(Frame::Omitted { frames: omitted as u32 }),
                 Some(after) if after < omitted => None,

@@ -25,7 +25,13 @@ enum uu_window_kind {
     UU_WINDOW_SFRAME = 4,        /* `unwind` is an SFrame section (versions 1 to 3, AMD64) that lies where it was made
                                     for, and describes the caller and its rbp only */
     UU_WINDOW_RULE = 5,          /* `rule` gives the rule of an address */
-    UU_WINDOW_STEPPER = 6        /* `step` moves the cursor by itself */
+    UU_WINDOW_STEPPER = 6,       /* `step` moves the cursor by itself */
+    UU_WINDOW_CODE = 7           /* no unwind data: while a program is recorded, and from outside (uu dump), rules are made
+                                    from the machine code, outside of the process. Its functions keep to the platform's
+                                    calling convention: they end by returning, and keep the registers that it says. With
+                                    `functions`, each is analysed by itself; without, `text` is the first byte of one. At
+                                    most 256 KiB each, on x86-64. Register them once their code stands. Where there are no
+                                    such rules, the frame pointer is followed, and the caller marked */
 };
 
 /* uu_window.flags */
@@ -39,7 +45,8 @@ struct uu_function {
                           and its name are not looked at by walks that begin afterwards (uu_ticket(), uu_synchronize()).
                           Its code must not run any more, and its place not be used again while the window is
                           registered */
-    uint32_t unwind;   /* UU_WINDOW_EH_FRAME: distance of its FDE from `unwind`. UU_NO_UNWIND: none */
+    uint32_t unwind;   /* UU_WINDOW_EH_FRAME: distance of its FDE from `unwind`. UU_NO_UNWIND: none, as if it were a
+                          function of UU_WINDOW_CODE */
     uint32_t name_len; /* bytes of its name, without a NUL */
     const char *name;  /* UTF-8; null: none, or `uu_window.name` is asked */
 };

@@ -34,6 +34,8 @@ extern "C" {
                                                       is before it, so look up address - 1 */
 #define UU_FRAME_BY_FRAME_POINTER (UINT64_C(1) << 61) /* found by a frame pointer, or at the stack pointer: its callee
                                                       has no unwind information, and callers may be missing */
+#define UU_FRAME_BY_CODE (UINT64_C(1) << 63)       /* in no object: its caller was found by a rule made from its
+                                                      machine code. Of frames in objects, uu_describe() says it */
 
 /* Why a walk ended. Numbers never change their meaning. */
 enum uu_stop {
@@ -327,6 +329,8 @@ struct uu_frame_info {
 #define UU_INFO_INTERPRETER 4u      /* an interpreter's own native frame */
 #define UU_INFO_CUT 8u              /* a text was cut: it is longer than its room, or than the 1,024 bytes, in its
                                        language's own encoding, that are kept of it */
+#define UU_INFO_BY_CODE 16u         /* nothing else describes the code here: the rule that leads to the caller was made
+                                       from its instructions */
 
 /* Describes the frame whose first word `*frame` is; a frame's second word, if it has one, follows. The object of a
  * native frame is the one that is loaded at its address now: describe a frame while its code is there, or compare

@@ -154,7 +154,8 @@ impl Live<'_> {
             };
         };
         let (key, generation) = (key(cursor), held.window().generation | WINDOW);
-        let remembered = !matches!(held.window().kind, Kind::FramePointer | Kind::Opaque | Kind::Stepper);
+        let without_data = [Kind::FramePointer, Kind::Opaque, Kind::Stepper, Kind::Code];
+        let remembered = !without_data.contains(&held.window().kind);
         if remembered {
             if let Some(rule) = RULES.get(key, generation).and_then(Packed::from_words) {
                 return self.or_rule_by_code(rule, cursor, reader);

@@ -18,6 +18,8 @@ pub struct Met {
     pub window: bool,
     /// The walk met an unowned address, where an object may be loaded at any time.
     pub unowned: bool,
+    /// The rule of the current frame, in no object, was made from its machine code, which may change at any time.
+    pub by_code: bool,
     /// A repetition of the walk may have a better result, such as when an object's facts are still to come.
     pub unsettled: bool,
     /// Number of windows that were removed before this walk.
@@ -32,6 +34,7 @@ impl Met {
             objects: [0; MET_OBJECTS],
             count: 0,
             too_many: false,
+            by_code: false,
             window: false,
             unowned: false,
             unsettled: false,

@@ -61,6 +61,8 @@ pub fn find(
         }
         // A frame that the stepper leaves to the core is stepped by its frame pointer, if it has one.
         Kind::Stepper => Err(StopReason::NoRule.into()),
+        // The rules made from its code are not the window's.
+        Kind::Code => Err(StopReason::NoRule.into()),
     }
 }
 

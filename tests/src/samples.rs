@@ -112,6 +112,8 @@ pub enum Frame {
         exact: bool,
         /// Whether it was reached by the frame-pointer chain.
         by_frame_pointer: bool,
+        /// Whether its caller was found by a rule made from the machine code.
+        by_code: bool,
         /// Whether it hosts semantic frames.
         interpreter: bool,
     },
@@ -223,12 +225,15 @@ impl Sample {
                 Frame::Waiting { call } => format!("  waiting {call}\n"),
                 Frame::Kernel { name } => format!("  kernel {name}\n"),
                 Frame::Omitted { frames } => format!("  omitted {frames} frames\n"),
-                Frame::Jit { name, offset, generation, address, exact, by_frame_pointer, interpreter } => format!(
-                    "  jit {name}+{offset:#x} (window gen {generation}) {address:#x}{}{}{}\n",
-                    if *exact { " exact" } else { "" },
-                    if *by_frame_pointer { " fp" } else { "" },
-                    if *interpreter { " interp" } else { "" }
-                ),
+                Frame::Jit { name, offset, generation, address, exact, by_frame_pointer, by_code, interpreter } => {
+                    format!(
+                        "  jit {name}+{offset:#x} (window gen {generation}) {address:#x}{}{}{}{}\n",
+                        if *exact { " exact" } else { "" },
+                        if *by_frame_pointer { " fp" } else { "" },
+                        if *by_code { " code" } else { "" },
+                        if *interpreter { " interp" } else { "" }
+                    )
+                }
                 Frame::Lua { name, file, line, first } => format!("  lua {name} ({file}:{line}) first {first}\n"),
                 Frame::Native { symbol, offset, object, address, exact, by_frame_pointer, by_code, interpreter } => {
                     format!(
@@ -381,6 +386,7 @@ fn parse_frame(text: &str) -> Option<Frame> {
             address,
             exact: flags.contains(&"exact"),
             by_frame_pointer: flags.contains(&"fp"),
+            by_code: flags.contains(&"code"),
             interpreter: flags.contains(&"interp"),
         });
     }

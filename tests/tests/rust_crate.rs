@@ -55,6 +55,7 @@ const OTHERWISE: &[(&str, &str, &str)] = &[
     ("UU_FRAME_INTERPRETER", "step.rs", "self.has(FLAG_INTERPRETER)"),
     ("UU_FRAME_EXACT", "step.rs", "self.has(FLAG_EXACT)"),
     ("UU_FRAME_BY_FRAME_POINTER", "step.rs", "self.has(FLAG_BY_FRAME_POINTER)"),
+    ("UU_FRAME_BY_CODE", "step.rs", "self.has(FLAG_BY_CODE)"),
     ("UU_STOP_*", "lib.rs", "pub use uunwind_core::stop_reason::StopReason;"),
     ("UU_RULE_OFFSET", "unwinder.rs", "CRule::simple(SP, offset)"),
     ("UU_RULE_SLOTS", "unwinder.rs", "CRule::simple(FP, offset)"),

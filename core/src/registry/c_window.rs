@@ -97,14 +97,17 @@ mod tests {
         assert!(plain().to_window().is_ok());
         assert!(CWindow { kind: 3, unwind: some, unwind_len: 8, ..plain() }.to_window().is_ok());
         assert!(CWindow { kind: 5, rule: Some(rule), ..plain() }.to_window().is_ok());
+        assert!(CWindow { kind: 7, ..plain() }.to_window().is_ok());
         let table = CWindow { functions: some.cast(), functions_room: 4, ..plain() };
         assert!(CWindow { flags: 3, published: some.cast(), ..table }.to_window().is_ok());
-        assert_eq!(CWindow { kind: 7, ..plain() }.to_window(), Err(ENOTSUP));
+        assert_eq!(CWindow { kind: 8, ..plain() }.to_window(), Err(ENOTSUP));
         let refused = [
             CWindow { kind: 3, ..plain() },
             CWindow { kind: 3, unwind: some, ..plain() },
             CWindow { unwind: some, unwind_len: 8, ..plain() },
             CWindow { kind: 5, ..plain() },
+            CWindow { kind: 7, unwind: some, unwind_len: 8, ..plain() },
+            CWindow { kind: 7, rule: Some(rule), ..plain() },
             CWindow { rule: Some(rule), ..plain() },
             CWindow { kind: 6, rule: Some(rule), ..plain() },
             CWindow { text_len: usize::MAX, ..plain() },

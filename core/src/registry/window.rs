@@ -19,6 +19,8 @@ crate::numbered! {
         Rule = 5;
         /// `callback` moves the cursor itself.
         Stepper = 6;
+        /// No unwind data: rules are made from its machine code, by a recorder or from outside.
+        Code = 7;
     }
 }
 

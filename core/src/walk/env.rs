@@ -82,13 +82,15 @@ pub struct Look {
     pub claim: Claimed,
     /// There is no rule but one that [`Env::guess`] may find, which is asked only if no function steps the frame.
     pub unguessed: bool,
+    /// The frame lies in no object, and its rule was made from its machine code.
+    pub by_code: bool,
 }
 
 impl Look {
     /// At a frame that has a rule only: it lies in no window, and there is no claim.
     #[inline(always)]
     pub fn at(rule: Packed) -> Look {
-        Look { rule, window: None, claim: Claimed::No, unguessed: false }
+        Look { rule, window: None, claim: Claimed::No, unguessed: false, by_code: false }
     }
 }
 

@@ -31,7 +31,7 @@ use crate::cache::last_walk::{LastWalk, Scratch, Tail, WalkLog};
 use crate::cache::steps::{Part, WalkSteps};
 use crate::call_site;
 use crate::cursor::Cursor;
-use crate::frame::{native_word, window_word, FLAG_BY_FRAME_POINTER, FLAG_EXACT, FLAG_INTERPRETER};
+use crate::frame::{native_word, window_word, FLAG_BY_CODE, FLAG_BY_FRAME_POINTER, FLAG_EXACT, FLAG_INTERPRETER};
 use crate::memory::Reader;
 use crate::plugin::{OVERLAY_DESYNC, OVERLAY_INTERPRETER, SCRATCH_BYTES};
 use crate::recovery::Protector;
@@ -350,6 +350,9 @@ impl<E: Env> Walk<'_, '_, E> {
             }
             if look.unguessed {
                 (rule, cfa) = self.guess(cursor, setting);
+            }
+            if look.by_code {
+                flags |= FLAG_BY_CODE;
             }
             if self.by_frame_pointer && rule.failed_for(StopReason::NoOwner) {
                 // Neither this address nor the frame pointers that led to it are confirmed by any data.

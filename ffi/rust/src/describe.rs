@@ -1,6 +1,6 @@
 //! What a frame is, in words, where nothing may be allocated.
 
-use crate::sys::{FrameInfo, INFO_CUT};
+use crate::sys::{FrameInfo, INFO_BY_CODE, INFO_CUT};
 use crate::{library, Error};
 use std::ffi::OsStr;
 use std::fmt;
@@ -73,6 +73,11 @@ impl Description {
     /// Native frames: the object's GNU build-id, at most 32 bytes of it; empty: it has none.
     pub fn build_id(&self) -> &[u8] {
         self.0.build_id.get(..self.0.build_id_len as usize).unwrap_or(&self.0.build_id)
+    }
+
+    /// Whether nothing but the machine code describes the code here: the rule that leads to the caller was made from it.
+    pub fn is_by_code(&self) -> bool {
+        self.0.flags & INFO_BY_CODE != 0
     }
 
     /// Whether a text was cut.

@@ -2,7 +2,7 @@
 
 use crate::sys::FrameInfo;
 use crate::{Description, Kind, Stack};
-use uunwind_core::frame::{self, frame_words, FLAG_BY_FRAME_POINTER, FLAG_EXACT, FLAG_INTERPRETER};
+use uunwind_core::frame::{self, frame_words, FLAG_BY_CODE, FLAG_BY_FRAME_POINTER, FLAG_EXACT, FLAG_INTERPRETER};
 
 /// A frame of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +81,12 @@ impl<'w> Step<'w> {
     /// at the stack pointer: no unwind information vouches for it.
     pub fn is_by_frame_pointer(self) -> bool {
         self.has(FLAG_BY_FRAME_POINTER)
+    }
+
+    /// Whether the caller of a machine frame outside of objects was found by a rule made from its machine code. Of frames
+    /// in objects, [`Description::is_by_code`](crate::Description::is_by_code) says it.
+    pub fn is_by_code(self) -> bool {
+        self.has(FLAG_BY_CODE)
     }
 
     /// Whether a machine frame is an interpreter's own, whose frames of the language, if any, stand just before it.

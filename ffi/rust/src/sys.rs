@@ -142,6 +142,8 @@ pub const WALK_TRUST_PLUGINS: u32 = 32;
 
 /// `UU_INFO_CUT`, of `uu_frame_info.flags`.
 pub const INFO_CUT: u32 = 8;
+/// `UU_INFO_BY_CODE`, of `uu_frame_info.flags`.
+pub const INFO_BY_CODE: u32 = 16;
 
 /// `UU_CRASH_*`, flags of `uu_report_crashes()`.
 pub const CRASH_JSON: u32 = 1;
@@ -202,6 +204,8 @@ pub const WINDOW_RULE: u32 = 5;
 
 /// See [`WINDOW_FRAME_POINTER`].
 pub const WINDOW_STEPPER: u32 = 6;
+/// See [`WINDOW_FRAME_POINTER`].
+pub const WINDOW_CODE: u32 = 7;
 
 /// `UU_WINDOW_GROWING`, of `uu_window.flags`.
 pub const WINDOW_GROWING: u32 = 1;

@@ -19,6 +19,9 @@ pub enum Unwind {
     EhFrame(Box<[u8]>),
     /// An SFrame section, made for the place where the code and the section lie.
     SFrame(Box<[u8]>),
+    /// There is no unwind data, and the functions keep to the platform's calling convention: a recorder, or who looks from
+    /// outside, makes rules from their machine code. Without these the frame pointer is followed, and the caller marked.
+    Code,
 }
 
 /// Makes a [`Window`].
@@ -134,6 +137,7 @@ impl<C: AsRef<[u8]> + 'static> Window<C> {
             Unwind::Opaque => (sys::WINDOW_OPAQUE, None),
             Unwind::EhFrame(data) => (sys::WINDOW_EH_FRAME, Some(Held::of(data))),
             Unwind::SFrame(data) => (sys::WINDOW_SFRAME, Some(Held::of(data))),
+            Unwind::Code => (sys::WINDOW_CODE, None),
         };
         WindowBuilder::of(code, |_| By::Data(kind, data))
     }

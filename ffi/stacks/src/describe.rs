@@ -3,11 +3,12 @@
 use crate::names::{self, Name};
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::Reader;
-use uunwind_core::objects::{Lookup, Memo, Object, BUILD_ID_LIMIT};
+use uunwind_core::objects::{Lookup, Memo, Object, Source, BUILD_ID_LIMIT};
 use uunwind_core::plugin::{Position, LINE_IN_HANDLERS, TABLE_NONE};
 use uunwind_core::syscall::{self, nr};
 use uunwind_core::walk::EMBEDDER;
 use uunwind_live::state::{OBJECTS, PLUGINS};
+use uunwind_live::tables;
 
 /// Room for a function's name, and for a file's.
 pub const FUNCTION: usize = 512;
@@ -22,7 +23,8 @@ pub struct FrameInfo {
     pub size: u32,
     /// Kind of the frame (`uunwind_core::frame::KIND_*`).
     pub kind: u32,
-    /// A sum of [`EXACT`], [`BY_FRAME_POINTER`], [`INTERPRETER`] and [`CUT`].
+    /// A sum of [`EXACT`], [`BY_FRAME_POINTER`], [`INTERPRETER`], [`CUT`] and
+    /// [`BY_CODE`].
     pub flags: u32,
     /// Line that executes; 0: not available.
     pub line: u32,
@@ -60,6 +62,8 @@ pub const BY_FRAME_POINTER: u32 = 2;
 pub const INTERPRETER: u32 = 4;
 /// [`FrameInfo::flags`]: a text had no room.
 pub const CUT: u32 = 8;
+/// [`FrameInfo::flags`]: the rule that leads from here to the caller was made from the machine code.
+pub const BY_CODE: u32 = 16;
 
 impl FrameInfo {
     /// What no frame has filled in: of no kind, all texts empty.
@@ -92,9 +96,9 @@ impl FrameInfo {
         }
     }
 
-    fn describe_native(&mut self, address: u64, flags: [bool; 3]) {
+    fn describe_native(&mut self, address: u64, flags: [bool; 4]) {
         self.address = address;
-        for (is_set, flag) in flags.into_iter().zip([EXACT, BY_FRAME_POINTER, INTERPRETER]) {
+        for (is_set, flag) in flags.into_iter().zip([EXACT, BY_FRAME_POINTER, INTERPRETER, BY_CODE]) {
             self.flags |= if is_set { flag } else { 0 };
         }
     }
@@ -121,6 +125,10 @@ impl FrameInfo {
             *to = *from;
         }
         self.path_of(object, reader);
+        // Walks do not look which source a rule has: the table of the object that is there now knows.
+        let table = tables::of(object, Source::Process, None);
+        let by_code = table.is_some_and(|table| table.is_by_code(lookup.wrapping_sub(object.bias)));
+        self.flags |= if by_code { BY_CODE } else { 0 };
     }
 
     /// The loader's name of an object; that of the program is empty, and asked from the kernel.
@@ -238,13 +246,13 @@ pub fn describe(words: &[u64], info: &mut FrameInfo, reader: &mut Reader<'_>) ->
     let frame = frames(words).next()?;
     info.kind = u32::from(frame.kind());
     match frame {
-        Frame::Native { address, exact, by_frame_pointer, interpreter } => {
-            info.describe_native(address, [exact, by_frame_pointer, interpreter]);
+        Frame::Native { address, exact, by_frame_pointer, interpreter, by_code } => {
+            info.describe_native(address, [exact, by_frame_pointer, interpreter, by_code]);
             info.describe_object(address, exact, reader);
             Some(1)
         }
-        Frame::Window { address, exact, by_frame_pointer, interpreter, name, .. } => {
-            info.describe_native(address, [exact, by_frame_pointer, interpreter]);
+        Frame::Window { address, exact, by_frame_pointer, interpreter, by_code, name, .. } => {
+            info.describe_native(address, [exact, by_frame_pointer, interpreter, by_code]);
             if let Some(name) = names::get(name) {
                 info.describe_name(&name);
             }

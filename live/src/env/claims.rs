@@ -27,9 +27,10 @@ impl Live<'_> {
             }
             return Look { claim, ..Look::at(rule) };
         }
+        let by_code = core::mem::take(&mut self.met.by_code);
         let Some(held) = self.windows.here() else {
             let unguessed = rule.failed_for(StopReason::NoOwner);
-            return Look { claim: self.unowned_claim(rule, false), unguessed, ..Look::at(rule) };
+            return Look { claim: self.unowned_claim(rule, false), unguessed, by_code, ..Look::at(rule) };
         };
         let window = held.window();
         let claim = if window.kind == Kind::Stepper && self.may_call(held) {
@@ -37,7 +38,7 @@ impl Live<'_> {
         } else {
             self.unowned_claim(rule, window.flags & NO_DATA != 0)
         };
-        Look { claim, window: Some(self.window_identity(held, cursor, reader)), ..Look::at(rule) }
+        Look { claim, window: Some(self.window_identity(held, cursor, reader)), by_code, ..Look::at(rule) }
     }
 
     /// The claim on the current object at a process address.

@@ -25,7 +25,7 @@ impl Live<'_> {
         let is_called = found && (cursor.exact || call_site::precedes(cursor.regs.pc, reader));
         reader.pause(was);
         let rule = Packed::from_words(words).filter(|rule| is_called && !rule.is_failed())?;
-        self.met.unowned = true;
+        (self.met.unowned, self.met.by_code) = (true, true);
         Some(rule)
     }
 }

@@ -102,7 +102,8 @@ impl Remote<'_> {
             found.rule = self.registered.rule_in(window, cursor, (self.memory, &mut InObjects(self.objects)), reader);
         }
         if found.rule.failed_for(StopReason::NoRule) {
-            let by_code = self.registered.rule_by_code(cursor, self.memory, reader);
+            let by_code = self.registered.rule_by_code(found.window.as_ref(), cursor, self.memory, reader);
+            self.registered.is_by_code = by_code.is_some();
             found.rule = by_code.unwrap_or_else(|| {
                 in_window::or_frame_pointer(found.rule, cursor, &mut InObjects(self.objects), reader)
             });
@@ -115,7 +116,8 @@ impl Remote<'_> {
         if let Some(rule) = uunwind_sources::outside_of_objects(cursor.regs.pc, reader) {
             return rule.pack();
         }
-        let by_code = self.registered.rule_by_code(cursor, self.memory, reader);
+        let by_code = self.registered.rule_by_code(None, cursor, self.memory, reader);
+        self.registered.is_by_code = by_code.is_some();
         by_code.unwrap_or_else(|| fallback_rule::unowned(cursor, &mut InObjects(self.objects), reader))
     }
 
@@ -266,14 +268,20 @@ impl Env for Remote<'_> {
             };
             return Look { claim, ..Look::at(self.in_object(object, index, cursor, reader)) };
         }
+        self.registered.is_by_code = false;
         let Some(Found { window, generation, rule }) = self.in_registered(cursor, reader) else {
             let rule = self.unowned(cursor, reader);
-            return Look { claim: self.unowned_claim(rule, false), ..Look::at(rule) };
+            return Look {
+                claim: self.unowned_claim(rule, false),
+                by_code: self.registered.is_by_code,
+                ..Look::at(rule)
+            };
         };
         let name = window.map_or(0, |window| self.window_name(&window, cursor.lookup_pc(), reader));
         let has_no_data = window.is_none_or(|window| window.flags & NO_DATA != 0) && rule.is_failed();
         let claim = self.unowned_claim(rule, has_no_data);
-        Look { claim, window: Some(window_identity(generation, name)), ..Look::at(rule) }
+        let by_code = self.registered.is_by_code;
+        Look { claim, window: Some(window_identity(generation, name)), by_code, ..Look::at(rule) }
     }
 
     fn next_claim(&mut self, left: &mut Claim) -> bool {

@@ -7,7 +7,7 @@ use uunwind_core::frame::{frame_words, KIND_NATIVE, KIND_OMITTED, KIND_SEMANTIC}
 use uunwind_core::library::{RESULT_FACTS_PENDING, RESULT_PLUGIN_NOT_CALLED};
 use uunwind_core::memory::Reader;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_stacks::describe::{describe, FrameInfo, BY_FRAME_POINTER, EXACT, INTERPRETER};
+use uunwind_stacks::describe::{describe, FrameInfo, BY_CODE, BY_FRAME_POINTER, EXACT, INTERPRETER};
 use uunwind_stacks::walk::Whole;
 
 /// Frames of a thread that are written: those nearest the leaf, and the outermost ones.
@@ -225,6 +225,7 @@ fn frame_json(out: &mut Out, (tid, index): (u32, u64), info: &FrameInfo, name: O
     out.with_text("kind", if native { b"native" } else { b"window" }).with_address("address", info.address);
     out.with_bool("exact", info.flags & EXACT != 0);
     out.with_bool("by_frame_pointer", info.flags & BY_FRAME_POINTER != 0);
+    out.with_bool("by_code", info.flags & BY_CODE != 0);
     out.with_bool("interpreter", info.flags & INTERPRETER != 0);
     if !function.is_empty() {
         out.with_text("function", function);
@@ -257,7 +258,9 @@ fn frame_text(out: &mut Out, index: u64, info: &FrameInfo, name: Option<&Name>) 
     if info.file_address != 0 {
         out.text(" ").foreign(file).text("+").hex(info.file_address);
     }
-    for (flag, text) in [(INTERPRETER, " [interpreter]"), (BY_FRAME_POINTER, " [by frame pointer]")] {
+    let texts =
+        [(INTERPRETER, " [interpreter]"), (BY_FRAME_POINTER, " [by frame pointer]"), (BY_CODE, " [rule from code]")];
+    for (flag, text) in texts {
         if info.flags & flag != 0 {
             out.text(text);
         }

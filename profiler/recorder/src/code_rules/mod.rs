@@ -1,4 +1,5 @@
-//! Rules for code that JITs report without unwind data: LLVM writes none for functions that throw nothing. A thread of
+//! Rules for code that JITs report without unwind data, in GDB's list, for which LLVM writes none for functions that throw
+//! nothing, or as windows of uu.h. A thread of
 //! the recorder's reads such a function from the process that has it, makes rules from its machine code ([`made`]), and
 //! publishes them with a copy of that code (`published`), with which walks compare what is there.
 //!
@@ -33,7 +34,16 @@ const LAST: Duration = Duration::from_secs(2);
 const MOST: usize = 1 << 16;
 
 /// A function of a process, by the process's index and its own number there.
-type Id = (u32, u32);
+pub type Id = (u32, Number);
+
+/// The number of a function of a process.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Number {
+    /// Among those that its JITs have reported with their names.
+    Reported(u32),
+    /// Among those of the windows of one of its libraries: that library's index, and the number there.
+    InWindow(u32, u32),
+}
 
 /// What the thread is told.
 enum Message {
@@ -78,6 +88,11 @@ impl CodeRules {
     /// A process has ended, or runs another program.
     pub fn ended(&self, process: u32) {
         self.send(Message::Ended(process));
+    }
+
+    /// Counts functions that found no room elsewhere.
+    pub fn leave_out(&self, count: u64) {
+        self.left_out.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Number of functions that were too large, or found no room, since the last call.

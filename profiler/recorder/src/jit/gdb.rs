@@ -32,7 +32,7 @@ pub const A_LIST: u64 = 1 << 30;
 const PART_OF_TIME: u64 = 5;
 /// At most this number of an object's sections with constants are looked at, and none that has more bytes.
 const MOST_CONSTANTS: usize = MOST_PIECES - 1;
-const LARGEST_CONSTANT: u64 = 16 << 10;
+pub(super) const LARGEST_CONSTANT: u64 = 16 << 10;
 /// At most this number of symbols of one object are read.
 const MOST_FUNCTIONS: usize = 1 << 18;
 

@@ -7,6 +7,7 @@
 //!
 //! All of it is done outside the target. For a program without a JIT it costs a look at `/proc` now and then.
 
+mod code_windows;
 mod dumps;
 pub mod gdb;
 pub mod jitdump;
@@ -16,9 +17,11 @@ mod reported;
 mod resolve;
 pub mod second_mappings;
 pub mod table;
+pub mod windows;
 
 use crate::code_rules::CodeRules;
 use crate::machine;
+use code_windows::CodeWindows;
 pub use dumps::Mapped;
 use reported::{Process, LATE};
 use second_mappings::SecondMappings;
@@ -26,6 +29,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use table::{Room, Table};
+use uunwind_core::registry::outside::SYMBOL;
 use uunwind_elf::Image;
 use uunwind_recording::objects::ObjectMap;
 use uunwind_recording::{JitNames, Object, Recording, SecondMapping};
@@ -45,8 +49,9 @@ const MOST_SOURCES: usize = 64;
 #[derive(Default)]
 pub struct Jit {
     processes: BTreeMap<u32, Process>,
-    /// Facts key -> file address of the head of GDB's list, if the object has one.
-    heads: HashMap<u64, Option<u64>>,
+    /// Facts key -> file addresses of the head of GDB's list, and of the description of libuunwind's windows, if the
+    /// object has them.
+    places: HashMap<u64, [Option<u64>; 2]>,
     notes: Vec<String>,
     /// Makes rules for what is reported.
     rules: CodeRules,
@@ -79,6 +84,7 @@ impl Jit {
             dumps: Vec::new(),
             next_dump: 0,
             lists: Vec::new(),
+            windows: Vec::new(),
             second: SecondMappings::new(start),
             looked: start,
             search_at: start.saturating_add(SOON),
@@ -108,6 +114,7 @@ impl Jit {
             dumps: Vec::new(),
             next_dump: 0,
             lists,
+            windows: Vec::new(),
             second: SecondMappings::default(),
             looked: 0,
             search_at: u64::MAX,
@@ -118,23 +125,30 @@ impl Jit {
         self.processes.insert(index, process);
     }
 
-    /// Looks for the head of GDB's list in an object that a process has loaded. `places`: paths where its file may be.
+    /// Looks for the head of GDB's list, and for libuunwind's windows, in an object that a process has loaded. `places`: paths where its file may be.
     pub fn object(&mut self, index: u32, object: &Object, places: impl FnOnce() -> Vec<PathBuf>) {
         if let Some(process) = self.processes.get_mut(&index) {
             process.second.object(object.start, object.end);
         }
-        let head = *self.heads.entry(object.facts_key).or_insert_with(|| {
+        let [head, windows] = *self.places.entry(object.facts_key).or_insert_with(|| {
             let open = |path: &PathBuf| Image::open(path).ok();
             places()
                 .iter()
                 .filter(|path| !path.as_os_str().is_empty())
                 .find_map(open)
-                .and_then(|image| gdb::find(&image))
+                .map(|image| [gdb::find(&image), image.any_symbol(SYMBOL).map(|symbol| symbol.address)])
+                .unwrap_or_default()
         });
         if let (Some(head), Some(process)) = (head, self.processes.get_mut(&index)) {
             let at = object.bias.wrapping_add(head);
             if process.lists.len() < MOST_SOURCES && !process.lists.iter().any(|list| list.is_at(at)) {
                 process.lists.push(gdb::Descriptor::new(at, process.start));
+            }
+        }
+        if let (Some(windows), Some(process)) = (windows, self.processes.get_mut(&index)) {
+            let at = object.bias.wrapping_add(windows);
+            if process.windows.len() < MOST_SOURCES && !process.windows.iter().any(|windows| windows.is_at(at)) {
+                process.windows.push(CodeWindows::new(at));
             }
         }
     }
@@ -203,8 +217,8 @@ impl Jit {
         let left_out = self.rules.take_left_out();
         if left_out > 0 {
             note(format!(
-                "{left_out} functions without unwind data that JITs put into lists for GDB found no room, or were larger than {} KiB: \
-                 stacks end in them",
+                "{left_out} functions without unwind data, of lists for GDB and windows of uu.h, found no room, or were larger \
+                 than {} KiB: stacks end in them",
                 LARGEST_PIECE >> 10
             ));
         }

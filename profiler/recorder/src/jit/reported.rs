@@ -1,14 +1,16 @@
 //! What the JITs of one process have reported, and the looks that find more.
 
+use super::code_windows::{Change, CodeWindows};
 use super::dumps::{Dump, Mapped};
 use super::second_mappings::SecondMappings;
 use super::table::Table;
 use super::{gdb, jitdump, perf_map, second_mappings, AT_ONCE, MOST_SOURCES};
 use crate::child::interrupted;
-use crate::code_rules::CodeRules;
+use crate::code_rules::{CodeRules, Number};
 use crate::machine;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use uunwind_core::span::Span;
 use uunwind_elf::maps::{self, Mapping};
 use uunwind_recording::JitSource;
@@ -36,6 +38,8 @@ pub(super) struct Process {
     /// The file that the next look begins with.
     pub(super) next_dump: usize,
     pub(super) lists: Vec<gdb::Descriptor>,
+    /// Windows whose code has no unwind data.
+    pub(super) windows: Vec<CodeWindows>,
     pub(super) second: SecondMappings,
     /// Time of the last look, and when new files and whole lists are due next (CLOCK_MONOTONIC, ns).
     pub(super) looked: u64,
@@ -70,13 +74,14 @@ impl Process {
     }
 
     /// Asks for rules for the functions that were reported since the last call, and drops those of what was removed.
-    /// Only code that compilers put into objects for GDB follows the ABI's calling convention, on which rules depend.
+    /// Only code that compilers put into objects for GDB, and that of windows which say so, follows the ABI's calling
+    /// convention, on which rules depend.
     pub(super) fn make_rules(&mut self, index: u32, rules: &mut CodeRules) {
         for event in self.table.events.get(self.ruled..).unwrap_or_default() {
             let Some(code) = self.table.codes.get(event.code as usize).filter(|c| c.source == JitSource::Gdb) else {
                 continue;
             };
-            let id = (index, event.code);
+            let id = (index, Number::Reported(event.code));
             if !event.comes {
                 rules.go(id);
             } else if let Some(constants) = self.table.constants.get(&event.code) {
@@ -84,6 +89,19 @@ impl Process {
             }
         }
         self.ruled = self.table.events.len();
+        for (library, windows) in (0..).zip(&mut self.windows) {
+            for change in windows.look(&gdb::Live(self.pid), machine::monotonic) {
+                let id = |number| (index, Number::InWindow(library, number));
+                match change {
+                    Change::Comes(number, span, tables) => {
+                        let constants: Arc<[Span]> = tables.into_iter().collect();
+                        rules.come(id(number), self.pid, span, &constants);
+                    }
+                    Change::Goes(number) => rules.go(id(number)),
+                }
+            }
+            rules.leave_out(windows.take_left_out());
+        }
     }
 
     /// Reads the rest of the process's files, at most `most` bytes. Returns the number of bytes read, and the number

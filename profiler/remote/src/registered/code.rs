@@ -1,4 +1,4 @@
-//! Rules made from the machine code of functions that the list for GDB has without unwind data. The process stands
+//! Rules made from the machine code of functions that windows, or the list for GDB, have without unwind data. The process stands
 //! still: what is read of its code is what runs.
 
 use std::collections::HashMap;
@@ -50,6 +50,18 @@ impl Functions {
         let functions = self.functions.as_ref()?;
         let before = functions.partition_point(|function| function.span.start <= lookup);
         let function = functions.get(before.checked_sub(1)?).filter(|function| function.span.contains(lookup))?;
+        let (span, constants) = (function.span, self.constants.get(function.constants)?.clone());
+        self.rule_of(span, &constants, cursor, reader)
+    }
+
+    /// The rule of a frame in the function with these addresses. `constants`: where its tables of jumps may lie.
+    pub fn rule_of(
+        &mut self,
+        span: Span,
+        constants: &[Span],
+        cursor: &Cursor,
+        reader: &mut Reader<'_>,
+    ) -> Option<Packed> {
         if !cursor.exact && !call_site::precedes(cursor.regs.pc, reader) {
             return None;
         }
@@ -57,8 +69,8 @@ impl Functions {
             let mut bytes = vec![0; usize::try_from(span.len()).ok().filter(|len| *len <= LARGEST_PIECE)?];
             reader.read(span.start, &mut bytes).then_some(Piece { start: span.start, bytes })
         };
-        let (code, spans) = (piece(function.span)?, self.constants.get(function.constants)?);
-        let constants: Vec<Piece> = spans.iter().filter_map(|span| piece(*span)).collect();
+        let code = piece(span)?;
+        let constants: Vec<Piece> = constants.iter().filter_map(|span| piece(*span)).collect();
         let mut hasher = DefaultHasher::new();
         (&code, &constants).hash(&mut hasher);
         let key = (code.start, hasher.finish());
@@ -69,7 +81,7 @@ impl Functions {
             }
             self.made.insert(key, made(&code, &constants));
         }
-        let rule = self.made.get(&key)?.as_ref()?.rule_at((lookup - code.start) as u32)?;
+        let rule = self.made.get(&key)?.as_ref()?.rule_at((cursor.lookup_pc() - code.start) as u32)?;
         Packed::from_words(rule).filter(|rule| !rule.is_failed())
     }
 

@@ -12,7 +12,6 @@ mod kinds;
 mod libgcc;
 mod losses;
 mod searches;
-pub mod windows;
 
 use crate::memory::Memory;
 use frames::Frames;
@@ -31,6 +30,7 @@ use uunwind_elf::Image;
 use uunwind_live::skipped::Surroundings;
 use uunwind_live::window_rule::{self, Missing};
 use uunwind_recorder::jit::gdb as gdb_list;
+pub use uunwind_recorder::jit::windows;
 
 /// At most this number of places of one kind is looked at in a process.
 const PLACES: usize = 64;
@@ -115,6 +115,8 @@ pub struct Registered {
     functions: code::Functions,
     /// Whether a list was longer than what is read.
     cut: bool,
+    /// The rule of the current frame was made from its machine code.
+    pub is_by_code: bool,
 }
 
 /// The rule of a frame by lists whose heads lie at these process addresses: GDB's, libgcc's list, its tree.
@@ -189,8 +191,19 @@ impl Registered {
         Some(Found { window: None, generation: frames::GENERATION, rule })
     }
 
-    /// The rule of a frame in code that GDB's list has without unwind data, made from that code.
-    pub fn rule_by_code(&mut self, cursor: &Cursor, memory: &Memory, reader: &mut Reader<'_>) -> Option<Packed> {
+    /// The rule of a frame in code that a window, or GDB's list, has without unwind data, made from that code.
+    pub fn rule_by_code(
+        &mut self,
+        window: Option<&Window>,
+        cursor: &Cursor,
+        memory: &Memory,
+        reader: &mut Reader<'_>,
+    ) -> Option<Packed> {
+        let of_window =
+            window.and_then(|window| Some((window, windows::undescribed(window, cursor.lookup_pc(), reader)?)));
+        if let Some((window, span)) = of_window {
+            return self.functions.rule_of(span, windows::tables(window).as_slice(), cursor, reader);
+        }
         if self.gdb.is_empty() {
             return None;
         }
@@ -216,7 +229,7 @@ impl Registered {
                 let found = self.searches.find(window.generation, cursor, memory, || Some(rule()));
                 found.unwrap_or(Packed::failed(StopReason::NoRule))
             }
-            Kind::Opaque | Kind::FramePointer | Kind::Rule | Kind::Stepper => rule(),
+            Kind::Opaque | Kind::FramePointer | Kind::Rule | Kind::Stepper | Kind::Code => rule(),
         }
     }
 

@@ -50,7 +50,7 @@ pub fn render(recording: &Recording, resolver: &mut Resolver<'_>, chosen: Option
                     let mark = if awaiting { "-awaiting" } else { "" };
                     semantic(resolver, process, (plugin, mark), name, position, &mut out);
                 }
-                Frame::Window { address, exact, by_frame_pointer, interpreter, generation, name } => {
+                Frame::Window { address, exact, by_frame_pointer, interpreter, by_code, generation, name } => {
                     let named = resolver.name(process, name).filter(|_| name != 0);
                     // A window without a name: other sources of names for code made at run time may have one.
                     let jit = resolver.jit(moment.code(address, exact));
@@ -58,7 +58,10 @@ pub fn render(recording: &Recording, resolver: &mut Resolver<'_>, chosen: Option
                     let (function, offset) = name
                         .map_or_else(|| ("?".to_owned(), 0), |(name, at)| (one_line(name), address.wrapping_sub(at)));
                     let _ = write!(out, "  jit {function}+{offset:#x} (window gen {generation}) {address:#x}");
-                    marks(&[(exact, " exact"), (by_frame_pointer, " fp"), (interpreter, " interp")], &mut out);
+                    let by_code = by_code && found_by_rule(frames.get(nth + 1..).unwrap_or_default());
+                    let flags =
+                        [(exact, " exact"), (by_frame_pointer, " fp"), (by_code, " code"), (interpreter, " interp")];
+                    marks(&flags, &mut out);
                 }
                 Frame::Omitted { frames } => {
                     let _ = writeln!(out, "  omitted {frames} frames");
@@ -156,11 +159,11 @@ fn native(
     (frame, goes_on): (Frame, bool),
     out: &mut String,
 ) {
-    let Frame::Native { address, exact, by_frame_pointer, interpreter } = frame else { return };
+    let Frame::Native { address, exact, by_frame_pointer, interpreter, by_code } = frame else { return };
     let code = moment.code(address, exact);
     let jit = resolver.jit(code);
     let native = resolver.native(code);
-    let by_code = native.by_code && goes_on;
+    let by_code = (by_code || native.by_code) && goes_on;
     let flags = [(exact, " exact"), (by_frame_pointer, " fp"), (by_code, " code"), (interpreter, " interp")];
     if let (None, Some((code, _))) = (native.object, jit) {
         let (offset, source) = (address.wrapping_sub(code.start), code.source.text());

@@ -160,15 +160,16 @@ impl Stream {
             }
         }
         let line = match frame {
-            Some(Frame::Native { address, exact, by_frame_pointer, interpreter }) => json!({
+            Some(Frame::Native { address, exact, by_frame_pointer, interpreter, by_code }) => json!({
                 "type": "frame", "id": next, "kind": "native", "address": format!("{address:#x}"), "exact": exact,
-                "by_frame_pointer": by_frame_pointer, "interpreter": interpreter, "object": object,
+                "by_frame_pointer": by_frame_pointer, "by_code": by_code, "interpreter": interpreter, "object": object,
                 "offset": found.map(|object| format!("{:#x}", address.wrapping_sub(object.bias))),
             }),
-            Some(Frame::Window { address, exact, name, .. }) => {
+            Some(Frame::Window { address, exact, by_code, name, .. }) => {
                 let name = self.names.get(&(process, name));
                 json!({
                     "type": "frame", "id": next, "kind": "window", "address": format!("{address:#x}"), "exact": exact,
+                    "by_code": by_code,
                     "function": name.map(|name| &name.name), "file": name.map(|name| &name.file),
                     "first_line": name.map(|name| name.first_line),
                 })

@@ -6,7 +6,7 @@ use crate::resolve::{is_complete, stop_text};
 use crate::stacks::{Profile, IN_HANDLER};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write;
-use uunwind_core::frame::{frames, Frame};
+use uunwind_core::frame::{frames, Frame, FLAG_BY_CODE};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_recording::objects::{lookup_address, ObjectMap};
 use uunwind_recording::{Node, Recording, Sample};
@@ -161,8 +161,11 @@ fn with_frame_pointers(recording: &Recording) -> Vec<bool> {
 
 /// How many of these samples' walks went on somewhere by a rule made from the machine code.
 fn with_rules_from_code(recording: &Recording, samples: &mut dyn Iterator<Item = &Sample>) -> usize {
-    let Some(symbols) = recording.symbols.as_ref().filter(|symbols| !symbols.by_code.is_empty()) else { return 0 };
-    let by_code: HashSet<(u32, u64)> = symbols.by_code.iter().copied().collect();
+    let in_objects = recording.symbols.iter().flat_map(|symbols| symbols.by_code.iter().copied());
+    let in_objects: HashSet<(u32, u64)> = in_objects.collect();
+    if in_objects.is_empty() && !recording.nodes.iter().any(|node| node.word & FLAG_BY_CODE != 0) {
+        return 0;
+    }
     let mut map = ObjectMap::new(recording);
     let mut known: HashMap<(u32, u32), bool> = HashMap::new();
     let mut is_so = |process: u32, stack: u32| {
@@ -176,11 +179,11 @@ fn with_rules_from_code(recording: &Recording, samples: &mut dyn Iterator<Item =
                 {
                     return true;
                 }
-                Some(Frame::Native { address, exact, .. }) => {
+                Some(Frame::Native { address, exact, by_code, .. }) => {
                     let places = map.places(recording, process, lookup_address(address, exact));
-                    callee_has_one = places.into_iter().any(|place| by_code.contains(&place));
+                    callee_has_one = by_code || places.into_iter().any(|place| in_objects.contains(&place));
                 }
-                Some(Frame::Window { .. }) => callee_has_one = false,
+                Some(Frame::Window { by_code, .. }) => callee_has_one = by_code,
                 _ => {}
             }
         }

@@ -5,11 +5,14 @@
 //! changed: so the root, and the window that was found, are read again after the lookup. A root belongs to one change
 //! only, and a window's generation to one window.
 
+use super::gdb::LARGEST_CONSTANT;
 use uunwind_core::memory::Reader;
+use uunwind_core::registry::functions;
 use uunwind_core::registry::outside::{Shape, MAGIC, VERSION};
 use uunwind_core::registry::tree::MAX_HEIGHT;
-use uunwind_core::registry::window::{Kind, Window};
+use uunwind_core::registry::window::{Function, Kind, Window, NO_UNWIND};
 use uunwind_core::registry::LIMIT;
+use uunwind_core::span::Span;
 
 /// Sizes that a description may state, in bytes.
 const NODE: usize = 4096;
@@ -39,9 +42,14 @@ pub enum Answer {
 impl Root {
     /// Reads the description at a process address. `None`: there is none, or one that makes no sense.
     pub fn read(at: u64, reader: &mut Reader<'_>) -> Option<Root> {
+        Root::read_by(at, &mut |at, out| reader.read(at, out))
+    }
+
+    /// The same, where `read` reads the process's memory.
+    pub fn read_by(at: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> bool) -> Option<Root> {
         let mut head = [0; HEAD];
         let mut fields = [0; Shape::FIELDS * 4];
-        if !reader.read(at, &mut head) || !reader.read(at.checked_add(HEAD as u64)?, &mut fields) {
+        if !read(at, &mut head) || !read(at.checked_add(HEAD as u64)?, &mut fields) {
             return None;
         }
         let is_known = head.starts_with(&MAGIC) && number(&head, 8)? == VERSION;
@@ -141,17 +149,95 @@ impl Root {
         word(node, self.shape.node_below + after.checked_sub(1)? * 8)
     }
 
+    /// The process address of the root node and the number of the change that made it, which differ after each change of
+    /// the tree. `None`: there are no windows.
+    pub fn state(&self, read: &mut dyn FnMut(u64, &mut [u8]) -> bool) -> Option<(u64, u64)> {
+        let mut word_at = |at: u64| {
+            let mut bytes = [0; 8];
+            read(at, &mut bytes).then(|| u64::from_le_bytes(bytes))
+        };
+        let root = word_at(self.at).filter(|root| *root != 0)?;
+        Some((root, word_at(root.checked_add(u64::from(self.shape.node_change))?)?))
+    }
+
+    /// The places of the windows' cells (process addresses), with the first address of each one's text: at most `most`.
+    /// False: something could not be read, or there are more.
+    pub fn cells(
+        &self,
+        most: usize,
+        read: &mut dyn FnMut(u64, &mut [u8]) -> bool,
+        give: &mut dyn FnMut(u64, u64),
+    ) -> bool {
+        let Some((root, _)) = self.state(read) else { return true };
+        let (mut nodes, mut left, mut visits) = (vec![(root, u32::MAX)], most, most);
+        let mut bytes = vec![0; self.shape.node_size as usize];
+        while let Some((node, below)) = nodes.pop() {
+            if visits == 0 || !read(node, &mut bytes) {
+                return false;
+            }
+            visits -= 1;
+            let (Some(len), Some(height)) =
+                (number(&bytes, self.shape.node_len), number(&bytes, self.shape.node_height))
+            else {
+                return false;
+            };
+            // Heights fall from the root to the leaves.
+            if height >= below {
+                return false;
+            }
+            for index in 0..len.min(self.shape.node_entries) {
+                let key = word(&bytes, self.shape.node_keys + index * 8);
+                let (Some(key), Some(at)) = (key, word(&bytes, self.shape.node_below + index * 8)) else {
+                    return false;
+                };
+                if height > 0 {
+                    if nodes.len() >= most {
+                        return false;
+                    }
+                    nodes.push((at, height));
+                    continue;
+                }
+                if left == 0 {
+                    return false;
+                }
+                left -= 1;
+                give(at, key);
+            }
+        }
+        true
+    }
+
+    /// The window in a cell that begins at `start`, if it is registered now.
+    pub fn window_at(&self, cell: u64, start: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> bool) -> Option<Window> {
+        let mut bytes = [0; CELL];
+        let bytes = bytes.get_mut(..self.shape.cell_size as usize)?;
+        let window = read(cell, bytes).then(|| self.window_of(bytes)).flatten()?;
+        (window.start == start && self.is_still(cell, window.generation, read)).then_some(window)
+    }
+
+    /// Whether the window with this generation is still in its cell, and was not removed.
+    pub fn is_still(&self, cell: u64, generation: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> bool) -> bool {
+        let mut is = |field: u32, value: u64| {
+            let mut bytes = [0; 8];
+            read(cell.wrapping_add(u64::from(field)), &mut bytes) && u64::from_le_bytes(bytes) == value
+        };
+        is(self.shape.cell_generation, generation) && is(self.shape.cell_unlinked, 0)
+    }
+
     /// The window in a cell, if it covers the address.
     fn window(&self, cell: u64, address: u64, reader: &mut Reader<'_>) -> Option<Window> {
-        let (s, mut bytes) = (&self.shape, [0; CELL]);
-        let bytes = bytes.get_mut(..s.cell_size as usize)?;
-        if !reader.read(cell, bytes) {
-            return None;
-        }
-        let bytes = &*bytes;
+        let mut bytes = [0; CELL];
+        let bytes = bytes.get_mut(..self.shape.cell_size as usize)?;
+        let window = reader.read(cell, bytes).then(|| self.window_of(bytes)).flatten()?;
+        (window.start..window.end).contains(&address).then_some(window)
+    }
+
+    /// The window that a cell's bytes describe.
+    fn window_of(&self, bytes: &[u8]) -> Option<Window> {
+        let s = &self.shape;
         let (start, end) = (word(bytes, s.window_start)?, word(bytes, s.window_end)?);
         let generation = word(bytes, s.cell_generation).filter(|generation| *generation != 0)?;
-        let window = Window {
+        Some(Window {
             generation,
             flags: number(bytes, s.window_flags)?,
             unwind: word(bytes, s.window_unwind)?,
@@ -160,9 +246,57 @@ impl Root {
             capacity: word(bytes, s.window_capacity)?,
             published: word(bytes, s.window_published)?,
             ..Window::new(start, end, Kind::from_number(number(bytes, s.window_kind)?)?)
-        };
-        (start..end).contains(&address).then_some(window)
+        })
     }
+}
+
+/// The function of a window around an address of which its registrar has no unwind data, and whose rules may be made from
+/// its machine code: its addresses.
+pub fn undescribed(window: &Window, lookup: u64, reader: &mut Reader<'_>) -> Option<Span> {
+    if window.kind == Kind::Code && window.functions == 0 {
+        return Some(Span::new(window.start, window.end));
+    }
+    let function = functions::find(window, lookup, reader)?;
+    let is_so = window.kind == Kind::Code || window.kind == Kind::EhFrame && function.unwind == NO_UNWIND;
+    let start = window.start.checked_add(u64::from(function.start))?;
+    is_so.then(|| Span::sized(start, u64::from(function.len)))
+}
+
+/// Where tables of jumps of a window's functions may lie, beside them: in the window, if it is small. Walks compare it.
+pub fn tables(window: &Window) -> Option<Span> {
+    let whole = Span::new(window.start, window.end);
+    (window.functions != 0 && whole.len() <= LARGEST_CONSTANT).then_some(whole)
+}
+
+/// The functions of a window whose rules may be made from its machine code, as [`undescribed`] finds them: their
+/// addresses, of the first `most` ones in its table. `None`: the table cannot be read.
+pub fn undescribed_functions(
+    window: &Window,
+    most: usize,
+    read: &mut dyn FnMut(u64, &mut [u8]) -> bool,
+) -> Option<Vec<Span>> {
+    const ENTRY: usize = size_of::<Function>();
+    if window.functions == 0 {
+        let is_so = window.kind == Kind::Code && window.start < window.end;
+        return Some(if is_so { vec![Span::new(window.start, window.end)] } else { Vec::new() });
+    }
+    let mut count = window.capacity;
+    if window.published != 0 {
+        let mut published = [0; 8];
+        count = read(window.published, &mut published).then(|| u64::from_le_bytes(published))?.min(count);
+    }
+    let mut entries = vec![0; count.min(most as u64) as usize * ENTRY];
+    if !read(window.functions, &mut entries) {
+        return None;
+    }
+    let of = |entry: &[u8]| {
+        let (start, len, unwind) = (number(entry, 0)?, number(entry, 4)?, number(entry, 8)?);
+        let is_so = window.kind == Kind::Code || window.kind == Kind::EhFrame && unwind == NO_UNWIND;
+        let span = Span::sized(window.start.checked_add(u64::from(start))?, u64::from(len));
+        // A tombstone has no bytes.
+        (is_so && len > 0 && span.end <= window.end).then_some(span)
+    };
+    Some(entries.chunks_exact(ENTRY).filter_map(of).collect())
 }
 
 fn word(bytes: &[u8], at: u32) -> Option<u64> {
