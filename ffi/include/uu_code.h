@@ -26,12 +26,12 @@ enum uu_window_kind {
                                     for, and describes the caller and its rbp only */
     UU_WINDOW_RULE = 5,          /* `rule` gives the rule of an address */
     UU_WINDOW_STEPPER = 6,       /* `step` moves the cursor by itself */
-    UU_WINDOW_CODE = 7           /* no unwind data: while a program is recorded, and from outside (uu dump), rules are made
-                                    from the machine code, outside of the process. Its functions keep to the platform's
-                                    calling convention: they end by returning, and keep the registers that it says. With
-                                    `functions`, each is analysed by itself; without, `text` is the first byte of one. At
-                                    most 256 KiB each, on x86-64. Register them once their code stands. Where there are no
-                                    such rules, the frame pointer is followed, and the caller marked */
+    UU_WINDOW_CODE = 7           /* no unwind data: rules are made from the machine code, outside of the process, while
+                                    it is recorded or looked at (uu dump). Its functions keep to the platform's calling
+                                    convention: they end by returning, and keep the registers that it says. With
+                                    `functions`, each is analysed by itself; without, `text` is the first byte of one.
+                                    At most 256 KiB each, on x86-64. Register them once their code stands. Where there
+                                    are no such rules, the frame pointer is followed, and the caller marked */
 };
 
 /* uu_window.flags */

@@ -1,6 +1,7 @@
 //! Frames in words and numbers for stacks, in programs without a recorder.
 
 use std::process::Command;
+use uunwind_tests::crash_report::Report;
 use uunwind_tests::{compile, paths, process, uu};
 
 #[test]
@@ -35,4 +36,38 @@ fn frames_are_described_where_faults_cannot_be_handled() {
     let program = compile::with_library(&scratch, "describe_unmapped", &[]);
     let out = process::run(&mut Command::new(program), &scratch, uu::LIMIT).expect_code(0);
     assert_eq!(out.stdout, "ok\n");
+}
+
+/// Nothing describes a library's functions: a walk leads on from them by rules made from their code, and says so.
+#[test]
+fn frames_of_code_that_nothing_describes_say_so() {
+    let scratch = paths::scratch("describe-rows");
+    // Stripped: .debug_frame would describe it, too.
+    let without_rows = ["-shared", "-fPIC", "-s", "-fomit-frame-pointer", "-fno-asynchronous-unwind-tables"];
+    let library = compile::gcc(&scratch, "libchain.so", &["native/chain_library.c"], &without_rows);
+    let (folder, search) = (format!("-L{}", scratch.display()), format!("-Wl,-rpath,{}", scratch.display()));
+    let program = compile::with_library(&scratch, "describe_rows", &[&folder, "-lchain", &search]);
+    let mut command = Command::new(&program);
+    let out = process::run(command.env("XDG_CACHE_HOME", scratch.join("cache")), &scratch, uu::LIMIT).expect_code(0);
+    let mut of_library = 0;
+    for line in out.stdout.lines() {
+        let Some((path, mark)) = line.rsplit_once(' ').filter(|(path, _)| *path != "end") else {
+            assert_eq!(line, "end 1", "complete: {}", out.text());
+            continue;
+        };
+        let is_in_library = library == *path;
+        assert_eq!(mark == "code", is_in_library, "{line}: {}", out.text());
+        of_library += usize::from(is_in_library);
+    }
+    // Three functions of it, twice.
+    assert_eq!(of_library, 6, "{}", out.text());
+    let mut command = uu::command(&scratch, &["run", "--report-crashes", "--json", "--"]);
+    let out = process::run(command.arg(&program).arg("crash"), &scratch, uu::LIMIT).expect_code(128 + libc::SIGSEGV);
+    let report = Report::one(&out.stderr);
+    let frames = &report.crashed().frames;
+    let is_in_library = |frame: &&serde_json::Value| frame["object"].as_str().is_some_and(|path| library == *path);
+    assert_eq!(frames.iter().filter(is_in_library).count(), 3, "{}", out.text());
+    for frame in frames {
+        assert_eq!(frame["by_code"], is_in_library(&frame), "{frame}: {}", out.text());
+    }
 }

@@ -214,3 +214,6 @@ impl CodeWindows {
         changes.extend(known.functions.into_values().map(Change::Goes));
     }
 }
+
+#[cfg(test)]
+mod tests;
