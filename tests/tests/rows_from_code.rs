@@ -6,7 +6,7 @@
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
 use std::path::{Path, PathBuf};
-use uunwind_core::rule::{Rule, RuleKind, UNKNOWN};
+use uunwind_core::rule::{Rule, RuleKind, SAME, UNKNOWN};
 use uunwind_elf::Image;
 use uunwind_from_code::state::State;
 use uunwind_from_code::{analyse, row, Budget, Code};
@@ -60,6 +60,13 @@ const LATE: u64 = 16;
 /// Bytes that a push takes.
 const WORD: i32 = 8;
 
+/// Intel's compiler says of registers that they are restored one instruction before their `pop` (its vector functions are
+/// part of numpy's `_multiarray_umath`), and GCC, where it realigns the stack by another register than r10, that this one
+/// is, before the stack pointer is computed from it and it is popped (OpenCV's `cv2`). At most this number of bytes.
+const EARLY: usize = 8;
+/// Registers that are saved, in the order of slots.
+const SAVED: [Register; 6] = [Register::RBX, Register::RBP, Register::R12, Register::R13, Register::R14, Register::R15];
+
 /// Objects whose rows are not true in places, by a part of their names.
 const OBJECTS: [(&str, &str); 4] = [
     ("libjsvml", "Intel's vector functions: rows say of registers that they are restored, one instruction before"),
@@ -95,6 +102,18 @@ fn rule_at(table: &Table<'_>, address: u64) -> Option<Rule> {
         TableAnswer::Long(rule) => rule.unpack().ok(),
         TableAnswer::Ask | TableAnswer::Nothing => None,
     }
+}
+
+/// For each register, whether these instructions pop it soon.
+fn popped_soon(bytes: &[u8]) -> [bool; SAVED.len()] {
+    let mut popped = [false; SAVED.len()];
+    let decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
+    let near = decoder.into_iter().take_while(|instruction| instruction.ip() < EARLY as u64);
+    for instruction in near.filter(|instruction| instruction.mnemonic() == Mnemonic::Pop) {
+        let slot = SAVED.iter().position(|register| *register == instruction.op0_register());
+        slot.into_iter().for_each(|slot| popped[slot] = true);
+    }
+    popped
 }
 
 /// Whether a jump leads to where a function begins and has, by the file, the frame that the code shows there. GCC lets
@@ -177,7 +196,12 @@ fn compare(path: &Path, differing: &mut Vec<String>) -> Option<Count> {
                 || ip < pushed + LATE && rule.cfa_offset - theirs.cfa_offset == WORD;
             // What a return takes is the return address, whatever a row says.
             let returns = instruction.mnemonic() == Mnemonic::Ret && rule.cfa_offset == WORD;
-            if late || returns || is_unreachable || is_listed || is_wrong(bytes) {
+            let popped = popped_soon(bytes.get((ip - span.start) as usize..).unwrap_or_default());
+            for (slot, popped) in popped.into_iter().enumerate().filter(|(slot, _)| theirs.slots[*slot] == SAME) {
+                compared.slots[slot] = if popped { UNKNOWN } else { compared.slots[slot] };
+            }
+            let early = has_caller && row::follows(state, &compared);
+            if late || early || returns || is_unreachable || is_listed || is_wrong(bytes) {
                 count.wrong += 1;
             } else {
                 differing.push(format!("{at}: from the code {rule:?}, by the file {theirs:?}"));

@@ -201,12 +201,14 @@ impl Stepper {
                 let (Some(to), Some(bits)) = (register(instruction, 0), source_bits(instruction)) else {
                     return self.other(state, instruction, false);
                 };
-                let of_type = (1u64 << bits.min(32)) - 1;
+                // Only a comparison limits a table: compilers leave out the entries of values that cannot be.
                 let known = register(instruction, 1)
                     .filter(|_| low_bits(instruction.op_register(1)).is_some())
                     .and_then(|from| state.most(state.get(from), bits));
                 let changed = state.set_new(to, ip);
-                state.limit(ip, 32, known.unwrap_or(of_type).min(of_type));
+                if let Some(known) = known {
+                    state.limit(ip, 32, known);
+                }
                 changed
             }
             Mnemonic::Movsxd => {
@@ -309,7 +311,7 @@ impl Stepper {
         }
     }
 
-    /// Aligns downwards, or limits.
+    /// Aligns downwards. What is masked is not limited by that: see `movzx`.
     fn and(&mut self, state: &mut State, instruction: &Instruction) -> bool {
         let ip = instruction.ip();
         let (Some(to), Some(mask)) = (register(instruction, 0), immediate(instruction, 1)) else {
@@ -323,11 +325,7 @@ impl Stepper {
             }
             return state.set(to, Value::Stack);
         }
-        let changed = state.set_new(to, ip);
-        if mask >= 0 && instruction.op_register(0).size() >= 4 {
-            state.limit(ip, 32, mask as u64);
-        }
-        changed
+        state.set_new(to, ip)
     }
 
     /// Any other instruction: what it writes is unknown. `exchanges`: it writes both of its operands.

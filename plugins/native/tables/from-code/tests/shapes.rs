@@ -179,6 +179,11 @@ fn tables_of_jumps_are_followed_where_their_size_is_proved() {
     // Without a bound, and with one that the table is too short for.
     assert_eq!(claimed("no-bound", &switch("test %edi,%edi"), labels), [None; 4]);
     assert_eq!(claimed("short", &switch("cmp $4095,%edi\nja 4f"), labels), [None; 4]);
+    // What a number may be by its type is more than the table may have entries for: those that cannot be have none.
+    assert_eq!(claimed("mask", &switch("and $1,%edi"), labels), [None; 4]);
+    assert_eq!(claimed("byte", &switch("movzbl %dil,%edi"), labels), [None; 4]);
+    // A bound that was found before is the same of the lower part.
+    assert_eq!(cfas(claimed("widened", &switch("cmp $1,%dil\nja 4f\nmovzbl %dil,%edi"), labels)), known);
 }
 
 #[test]
