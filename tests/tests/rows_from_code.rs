@@ -26,7 +26,7 @@ const KNOWN: u64 = 85;
 type Mark = (usize, &'static [u8]);
 
 /// Functions whose rows in `.eh_frame` are not true, by some of their bytes.
-const WRONG: [(&[Mark], &str); 6] = [
+const WRONG: [(&[Mark], &str); 7] = [
     (
         &[(0, &[0x53, 0x55, 0x48, 0x8d, 0x1a, 0x48, 0xf7, 0xdb, 0x48, 0x8b, 0x06, 0x4c, 0x8b, 0x17])],
         "glibc, __mpn_addmul_1 and __mpn_submul_1: the pushes are not described",
@@ -50,6 +50,10 @@ const WRONG: [(&[Mark], &str); 6] = [
     (
         &[(0, &[0x48, 0x8b, 0x0d]), (7, &[0x48, 0x0f, 0xba, 0xe1, 0x3d, 0x0f, 0x82])],
         "OpenSSL, sha1_multi_block: its jumps lead to other forms of it, whose frames are not described",
+    ),
+    (
+        &[(4, &[0x49, 0x89, 0xe3, 0x48, 0x83, 0xe4, 0xe0, 0x48, 0x81, 0xec, 0x00, 0x03, 0x00, 0x00])],
+        "AWS-LC, sha3_keccak4_f1600_alt: r11 has the caller's stack pointer, and the CFA is said to count from the aligned one",
     ),
 ];
 

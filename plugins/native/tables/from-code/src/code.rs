@@ -248,7 +248,8 @@ impl<'a> Code<'a> {
                 let distance = i64::from(i32::from_le_bytes([a, b, c, d]));
                 let target = part.start.wrapping_add(at as u64 + 5).wrapping_add_signed(distance);
                 let from = part.start.wrapping_add(at as u64);
-                if self.is_described(from) && !self.is_described(target) && self.part(target).is_some() {
+                // Of most, which are no calls, the last question is not asked.
+                if self.part(target).is_some() && !self.is_described(target) && self.is_described(from) {
                     found.push(target);
                 }
             }
@@ -281,16 +282,25 @@ impl<'a> Code<'a> {
         self.described.get(index).filter(|span| span.contains(address)).map(|span| span.end)
     }
 
+    /// Where the first function after an address begins that another source describes; else the largest address.
+    pub fn next_described(&self, address: u64) -> u64 {
+        let index = self.described.partition_point(|span| span.start <= address);
+        self.described.get(index).map_or(u64::MAX, |span| span.start)
+    }
+
     /// Bytes of the text that nothing describes and that fill no space between functions. Counted up to a little more
     /// than `most`.
     pub fn undescribed(&self, most: usize) -> usize {
-        let mut count = 0;
+        let (mut count, mut undescribed) = (0, 0);
         for part in &self.text {
             let mut at = part.start;
             while let Some(bytes) = part.from(at).filter(|_| count <= most) {
-                if let Some(end) = self.after_described(at) {
-                    at = end;
-                    continue;
+                if at >= undescribed {
+                    if let Some(end) = self.after_described(at) {
+                        at = end;
+                        continue;
+                    }
+                    undescribed = self.next_described(at);
                 }
                 let filled = padding::len(bytes);
                 count += usize::from(filled == 0);

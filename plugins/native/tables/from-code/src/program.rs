@@ -417,6 +417,8 @@ impl<'c> Program<'c> {
     /// Looks for functions in text that nothing covers.
     fn gaps(&mut self) {
         let mut instruction = Instruction::default();
+        // Nothing is described from the last place on that was looked for, up to here.
+        let mut undescribed = 0;
         for part in &self.code.text {
             let mut at = part.start;
             // A function may begin here.
@@ -425,9 +427,12 @@ impl<'c> Program<'c> {
                 if self.left == 0 {
                     return;
                 }
-                if let Some(end) = self.code.after_described(at) {
-                    (at, may_begin) = (end, true);
-                    continue;
+                if at >= undescribed {
+                    if let Some(end) = self.code.after_described(at) {
+                        (at, may_begin) = (end, true);
+                        continue;
+                    }
+                    undescribed = self.code.next_described(at);
                 }
                 if self.covered.has(at) {
                     (at, may_begin) = (at + 1, true);
