@@ -72,7 +72,8 @@ const EARLY: usize = 8;
 const SAVED: [Register; 6] = [Register::RBX, Register::RBP, Register::R12, Register::R13, Register::R14, Register::R15];
 
 /// Objects whose rows are not true in places, by a part of their names.
-const OBJECTS: [(&str, &str); 4] = [
+const OBJECTS: [(&str, &str); 5] = [
+    ("local-extract", "Google's SDK: `lea -0x80(%rsp),%rsp; pushf`, put in after compiling, is not described"),
     ("libjsvml", "Intel's vector functions: rows say of registers that they are restored, one instruction before"),
     ("libmvec", "glibc's vector functions: pushes are counted where the CFA counts from rbp"),
     ("libgcrypt", "`pushf; popf` of inline assembly are not described; registers saved at places with the wrong sign"),

@@ -11,10 +11,14 @@ use crate::input::Input;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::memory::{Reader, Region};
 use uunwind_core::regs::Regs;
+use uunwind_core::span::Span;
 use uunwind_live::skipped::{Place, Surroundings};
 use uunwind_live::window_rule;
 use uunwind_remote::registered::rule_by_lists;
-use uunwind_remote::registered::windows::{Answer, Root};
+use uunwind_remote::registered::windows::{undescribed_functions, Answer, Root};
+
+/// Most windows, and functions of one, that are asked for.
+const MOST: usize = 64;
 
 /// No object is loaded anywhere.
 struct Nowhere;
@@ -32,6 +36,16 @@ pub fn run(data: &[u8]) -> bool {
     let (mut reader, mut again) = (Reader::recorded(&regions), Reader::recorded(&regions));
     let mut taken = false;
     let root = Root::read(START, &mut reader);
+    let mut read = |at: u64, out: &mut [u8]| reader.read(at, out);
+    let mut cells = Vec::new();
+    root.inspect(|root| _ = root.cells(MOST, &mut read, &mut |cell, start| cells.push((cell, start))));
+    assert!(cells.len() <= MOST, "{} cells", cells.len());
+    for (cell, start) in cells {
+        let Some(window) = root.and_then(|root| root.window_at(cell, start, &mut read)) else { continue };
+        let functions = undescribed_functions(&window, MOST, &mut read).unwrap_or_default();
+        let is_inside = |span: &Span| window.start <= span.start && span.start < span.end && span.end <= window.end;
+        assert!(functions.len() <= MOST && functions.iter().all(is_inside), "{window:?}: {functions:?}");
+    }
     for pc in pcs.map(|pc| START + u64::from(pc)) {
         let registers = std::array::from_fn(|r| START + 8 * r as u64);
         let cursor = Cursor { regs: Regs::full(pc, registers), exact: true };
