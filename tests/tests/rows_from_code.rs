@@ -6,6 +6,7 @@
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
 use std::path::{Path, PathBuf};
+use uunwind_core::regs::RSP;
 use uunwind_core::rule::{Rule, RuleKind, SAME, UNKNOWN};
 use uunwind_elf::Image;
 use uunwind_from_code::state::State;
@@ -59,7 +60,7 @@ const WRONG: [(&[Mark], &str); 7] = [
 
 /// LLVM moves a comparison and its jump (at most this number of bytes) between `add $n,%rsp` and the pops of an
 /// epilogue, and the row that belongs to the addition follows them (libc++abi's demangler, Rust's drop glue, LLVM 14);
-/// and a load between the pushes of a call's arguments (lld 14).
+/// and a load or a jump between the pushes of a call's arguments, and what aligns the stack before them (lld 14, LLVM 14).
 const LATE: u64 = 16;
 /// Bytes that a push takes.
 const WORD: i32 = 8;
@@ -67,6 +68,9 @@ const WORD: i32 = 8;
 /// Intel's compiler says of registers that they are restored one instruction before their `pop` (its vector functions are
 /// part of numpy's `_multiarray_umath`), and GCC, where it realigns the stack by another register than r10, that this one
 /// is, before the stack pointer is computed from it and it is popped (OpenCV's `cv2`). At most this number of bytes.
+///
+/// GCC says of registers that were popped, or never pushed on the way to code that traps, that they are saved below the
+/// stack pointer (node).
 const EARLY: usize = 8;
 /// Registers that are saved, in the order of slots.
 const SAVED: [Register; 6] = [Register::RBX, Register::RBP, Register::R12, Register::R13, Register::R14, Register::R15];
@@ -121,6 +125,21 @@ fn popped_soon(bytes: &[u8]) -> [bool; SAVED.len()] {
     popped
 }
 
+/// The frame of these instructions, if nothing but a comparison and its jump stands before pops up to the function's end.
+fn popped_to_end(bytes: &[u8]) -> Option<i32> {
+    let mut pops = 0;
+    for instruction in &mut Decoder::new(64, bytes, DecoderOptions::NONE) {
+        match (instruction.mnemonic(), instruction.flow_control()) {
+            (Mnemonic::Pop, _) => pops += 1,
+            (_, FlowControl::Return | FlowControl::UnconditionalBranch) if pops > 0 => return Some((pops + 1) * WORD),
+            (Mnemonic::Cmp | Mnemonic::Test, _) | (_, FlowControl::ConditionalBranch)
+                if pops == 0 && instruction.ip() < LATE => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
 /// Whether a jump leads to where a function begins and has, by the file, the frame that the code shows there. GCC lets
 /// what can never happen jump to the end of the function's part: another function's part begins there.
 fn jumps_with(image: &Image, code: &Code<'_>, table: &Table<'_>, to: u64, state: &State) -> bool {
@@ -161,7 +180,7 @@ fn compare(path: &Path, differing: &mut Vec<String>) -> Option<Count> {
         // Where the last `add $n,%rsp` ends, and n.
         let mut freed: Option<(u64, i32)> = None;
         let mut is_unreachable = false;
-        // Where the last push ends.
+        // Where the last push, or what aligns the stack before pushes, ends.
         let mut pushed = 0;
         while decoder.can_decode() && decoder.ip() < span.end {
             decoder.decode_out(&mut instruction);
@@ -174,7 +193,10 @@ fn compare(path: &Path, differing: &mut Vec<String>) -> Option<Count> {
             if let Some(n) = instruction.try_immediate(1).ok().filter(|_| is_freed) {
                 freed = Some((instruction.next_ip(), n as i32));
             }
-            if instruction.mnemonic() == Mnemonic::Push {
+            let pads = instruction.mnemonic() == Mnemonic::Sub
+                && instruction.op0_register() == Register::RSP
+                && instruction.try_immediate(1).is_ok_and(|n| n == WORD as u64);
+            if instruction.mnemonic() == Mnemonic::Push || pads {
                 pushed = instruction.next_ip();
             }
             while claims.next_if(|claim| claim.address < ip).is_some() {}
@@ -198,12 +220,16 @@ fn compare(path: &Path, differing: &mut Vec<String>) -> Option<Count> {
             let at = format!("{} at {ip:#x}, in the function at {:#x}", path.display(), span.start);
             is_unreachable |= ip == span.start && jumps_with(&image, &code, &table, ip, state);
             let late = freed.is_some_and(|(at, n)| ip < at + LATE && theirs.cfa_offset - rule.cfa_offset == n)
-                || ip < pushed + LATE && rule.cfa_offset - theirs.cfa_offset == WORD;
+                || ip < pushed + LATE && rule.cfa_offset - theirs.cfa_offset == WORD
+                || popped_to_end(bytes.get((ip - span.start) as usize..).unwrap_or_default()) == Some(rule.cfa_offset);
             // What a return takes is the return address, whatever a row says.
             let returns = instruction.mnemonic() == Mnemonic::Ret && rule.cfa_offset == WORD;
             let popped = popped_soon(bytes.get((ip - span.start) as usize..).unwrap_or_default());
-            for (slot, popped) in popped.into_iter().enumerate().filter(|(slot, _)| theirs.slots[*slot] == SAME) {
-                compared.slots[slot] = if popped { UNKNOWN } else { compared.slots[slot] };
+            for (slot, popped) in popped.into_iter().enumerate() {
+                let is_left = theirs.cfa_register == RSP && i32::from(theirs.slots[slot]) * WORD < -theirs.cfa_offset;
+                if is_left || popped && theirs.slots[slot] == SAME {
+                    compared.slots[slot] = UNKNOWN;
+                }
             }
             let early = has_caller && row::follows(state, &compared);
             if late || early || returns || is_unreachable || is_listed || is_wrong(bytes) {

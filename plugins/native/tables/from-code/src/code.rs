@@ -257,6 +257,14 @@ impl<'a> Code<'a> {
         self.candidates.append(&mut found);
     }
 
+    /// The function that a direct call names, if the instruction with this place and length is one. A call of the next
+    /// instruction fetches an address.
+    pub fn called_by(&self, address: u64, len: usize) -> Option<u64> {
+        let [0xe8, a, b, c, d, ..] = *self.part(address)?.from(address)? else { return None };
+        let distance = i64::from(i32::from_le_bytes([a, b, c, d]));
+        (len == 5 && distance != 0).then(|| address.wrapping_add(5).wrapping_add_signed(distance))
+    }
+
     /// The text that holds an address.
     pub fn part(&self, address: u64) -> Option<Part<'a>> {
         let index = self.text.partition_point(|part| part.start <= address).checked_sub(1)?;
@@ -274,6 +282,11 @@ impl<'a> Code<'a> {
     pub fn is_in_part(&self, address: u64) -> bool {
         let index = self.parts.partition_point(|span| span.start <= address);
         index.checked_sub(1).and_then(|index| self.parts.get(index)).is_some_and(|span| span.contains(address))
+    }
+
+    /// Whether a part of a function begins there whose beginning is elsewhere.
+    pub fn begins_part(&self, address: u64) -> bool {
+        self.parts.binary_search_by_key(&address, |span| span.start).is_ok()
     }
 
     /// The first address from a described one on that is not described by the same function.

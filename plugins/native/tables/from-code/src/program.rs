@@ -217,6 +217,8 @@ struct Program<'c> {
     doubtful: Covered,
     /// The facts at the starts of blocks.
     claimed: Map<u64, u32>,
+    /// What functions call that were understood.
+    called: BTreeSet<u64>,
 }
 
 impl<'c> Program<'c> {
@@ -240,6 +242,7 @@ impl<'c> Program<'c> {
             covered: covered(),
             doubtful: covered(),
             claimed: Map::default(),
+            called: BTreeSet::new(),
         }
     }
 
@@ -392,7 +395,7 @@ impl<'c> Program<'c> {
             return;
         }
         self.begins.insert(entry);
-        let Program { code, facts, list, claims, by_jumps: others, covered, claimed, stepper, .. } = self;
+        let Program { code, facts, list, claims, by_jumps: others, covered, claimed, called, stepper, .. } = self;
         let claims = if by_jumps { others } else { claims };
         let mut last = None;
         function.each(code, stepper, |address, len, state| {
@@ -406,6 +409,7 @@ impl<'c> Program<'c> {
                     claimed.entry(address).or_insert(last);
                 }
             }
+            called.extend(code.called_by(address, len));
             let end = address.saturating_add(len.saturating_sub(1) as u64);
             if !code.is_described(address) && !code.is_described(end) {
                 covered.put(address, len);
@@ -481,6 +485,7 @@ impl<'c> Program<'c> {
     fn finish(mut self) -> Found {
         self.judge_jumps();
         self.claims.sort_by_key(|claim| (claim.address, claim.len));
+        self.leave_out_what_runs_into_functions();
         let mut claims: Vec<Claim> = Vec::with_capacity(self.claims.len());
         for claim in core::mem::take(&mut self.claims) {
             let Some(last) = claims.last_mut().filter(|last| last.address + u64::from(last.len) > claim.address) else {
@@ -497,6 +502,24 @@ impl<'c> Program<'c> {
         }
         self.functions.sort_by_key(|function| function.entry);
         Found { claims, facts: self.list, functions: self.functions, exhausted: self.exhausted }
+    }
+
+    /// Leaves out what is claimed of a function that is called, with another frame than functions are called with: for a
+    /// value that cannot be, LLVM's tables of jumps lead to the end of the function, where another one begins. From there
+    /// up to the next one, what follows may come from that way.
+    fn leave_out_what_runs_into_functions(&mut self) {
+        let as_at_entry: Vec<bool> = self.list.iter().map(State::is_as_at_entry).collect();
+        let (mut end, mut is_other) = (0, false);
+        let Program { claims, called, .. } = self;
+        claims.retain(|claim| {
+            if called.contains(&claim.address) {
+                is_other = claim.facts.is_some_and(|facts| as_at_entry.get(facts as usize) == Some(&false));
+            } else if claim.address > end {
+                is_other = false;
+            }
+            end = claim.address + u64::from(claim.len);
+            !is_other
+        });
     }
 
     /// What two ways agree on.

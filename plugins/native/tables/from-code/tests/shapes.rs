@@ -186,6 +186,41 @@ fn tables_of_jumps_are_followed_where_their_size_is_proved() {
     assert_eq!(cfas(claimed("widened", &switch("cmp $1,%dil\nja 4f\nmovzbl %dil,%edi"), labels)), known);
 }
 
+/// For values that cannot be, LLVM lets tables and jumps lead to the end of the function. Another one begins there,
+/// whose address is in data only, or which is called.
+#[test]
+fn jumps_to_the_end_of_a_function_do_not_lead_into_the_next_one() {
+    let table = |end: &str, next: &str| {
+        format!(
+            ".p2align 4\nf: push %rbx\ncmp $1,%edi\nja 4f\nlea 9f(%rip),%rdx\nmovslq (%rdx,%rdi,4),%rax\nadd %rdx,%rax
+            notrack jmp *%rax\n2: a1: call b\n4: pop %rbx\nret\n5: {end}\n.p2align 4
+            {next}: b1: mov %edi,%eax\nb2: jmp *%rax
+            .section .rodata\n9: .long 2b-9b\n.long 5b-9b\n.text\n
+            .globl f\n.type f,@function\n.size f,5b-f"
+        )
+    };
+    // The function after it, `b`, is left by a jump that may lead anywhere, so that it is not understood by itself.
+    let built = build("end", &table("nop", "b"));
+    let found = built.found();
+    assert_eq!(cfas(["f", "a1"].map(|at| built.rule(&found, at))), [Some((RSP, 8)), Some((RSP, 16))]);
+    for at in ["b1", "b2"] {
+        assert_ne!(built.rule(&found, at).map(|rule| rule.cfa_offset), Some(16), "{at}");
+    }
+}
+
+/// A call at the end of a function does not return into a part of another one that follows it without space.
+#[test]
+fn a_function_ends_where_a_part_of_another_one_begins() {
+    let before = "push %rbp\nmov %rsp,%rbp\ntest %edi,%edi\nje 1f\npop %rbp\nret\n1: call *%rax";
+    // Its r15 is another one there. It is not understood, for it is left by a jump that may lead anywhere.
+    let other =
+        function("g", "push %rbp\nmov %rsp,%rbp\npush %r15\nxor %r15d,%r15d\ntest %edi,%edi\nje g.cold\njmp *%rax");
+    let first = format!(".globl f\n.type f,@function\nf: {before}\n.size f,.-f\n");
+    let part = "g.cold: b1: mov %edi,%eax\nleave\nret\n.type g.cold,@function\n.size g.cold,.-g.cold\n.p2align 4\n";
+    let built = build("part", &[first, part.to_owned(), other].concat());
+    assert_eq!(built.rule(&built.found(), "b1"), None);
+}
+
 #[test]
 fn what_follows_a_call_that_never_returns_is_not_run_after_it() {
     let never = function("never", "sub $8,%rsp\n1: call *%rax\njmp 1b");

@@ -158,6 +158,12 @@ impl Function {
         };
         match targets {
             Some(targets) if targets.iter().all(|target| code.part(*target).is_some()) => {
+                // For a value that cannot be, LLVM's tables lead to the end of the function: to the space before the next.
+                let is_end = |target: u64| {
+                    let after = others.after_padding(target);
+                    after != target && after.is_multiple_of(FUNCTION_ALIGNMENT)
+                };
+                let targets: Vec<u64> = targets.into_iter().filter(|target| !is_end(*target)).collect();
                 for target in targets {
                     self.jump(target, state.clone(), code, others);
                 }
@@ -285,7 +291,7 @@ pub(super) fn fetches_its_address(instruction: &Instruction, code: &Code<'_>) ->
 
 /// Whether nothing follows a call: another function begins there, or what fills the space before it.
 fn ends_here(code: &Code<'_>, next: u64, others: &dyn Others) -> bool {
-    if others.begins(next) {
+    if others.begins(next) || code.begins_part(next) {
         return true;
     }
     code.part(next).is_none() || others.begins(others.after_padding(next))
