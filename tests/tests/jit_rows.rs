@@ -1,5 +1,5 @@
-//! Code that a JIT reports without unwind data, to GDB's list or as windows of uu.h: its stacks are whole, by rules made
-//! from the machine code, which say so, and never by those of other code that was at the same address.
+//! Code that a JIT reports without unwind data, to GDB's list or as windows of uu.h: its stacks are whole, by rules
+//! made from the machine code, which say so, and never by those of other code that was at the same address.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -110,8 +110,8 @@ fn compiled_code_without_unwind_data_from_outside() {
     assert_eq!(running.close(), Some(0));
 }
 
-/// The same code in a window, whose functions are given by a table: at once, one after the other, and as those functions
-/// of a window with unwind data that have none.
+/// The same code in a window, whose functions are given by a table: at once, one after the other, and as those
+/// functions of a window with unwind data that have none.
 #[test]
 fn compiled_code_in_a_window_without_unwind_data() {
     let scratch = paths::scratch("window-rows");

@@ -27,7 +27,7 @@ const KNOWN: u64 = 85;
 type Mark = (usize, &'static [u8]);
 
 /// Functions whose rows in `.eh_frame` are not true, by some of their bytes.
-const WRONG: [(&[Mark], &str); 7] = [
+const WRONG: [(&[Mark], &str); 10] = [
     (
         &[(0, &[0x53, 0x55, 0x48, 0x8d, 0x1a, 0x48, 0xf7, 0xdb, 0x48, 0x8b, 0x06, 0x4c, 0x8b, 0x17])],
         "glibc, __mpn_addmul_1 and __mpn_submul_1: the pushes are not described",
@@ -54,20 +54,36 @@ const WRONG: [(&[Mark], &str); 7] = [
     ),
     (
         &[(4, &[0x49, 0x89, 0xe3, 0x48, 0x83, 0xe4, 0xe0, 0x48, 0x81, 0xec, 0x00, 0x03, 0x00, 0x00])],
-        "AWS-LC, sha3_keccak4_f1600_alt: r11 has the caller's stack pointer, and the CFA is said to count from the aligned one",
+        "AWS-LC, sha3_keccak4_f1600_alt: the CFA counts from r11, and is said to count from the aligned stack pointer",
+    ),
+    (
+        &[(0, &[0x48, 0x83, 0xec, 0x78, 0x4c, 0x89, 0x44, 0x24, 0x30, 0x48, 0x89, 0x5c, 0x24, 0x40, 0x48, 0x89])],
+        "BoringSSL, abi_test_trampoline: `pushf; popf` are not described",
+    ),
+    (
+        &[(0, &[0x41, 0x54, 0x4c, 0x89, 0xe0, 0x48, 0xff, 0xc0, 0x48, 0x89, 0x04, 0x24, 0x4c, 0x89, 0x24, 0x24])],
+        "BoringSSL, abi_test_bad_unwind_wrong_register: wrong on purpose",
+    ),
+    (
+        &[(0, &[0x48, 0x63, 0xf6]), (0x12, &[0x48, 0x81, 0xec, 0x00, 0x01, 0x00, 0x00, 0x41, 0x57])],
+        "Valgrind, local_sys_write_stderr: inline assembly that keeps off the red zone, and pushes, is not described",
     ),
 ];
 
 /// LLVM moves a comparison and its jump (at most this number of bytes) between `add $n,%rsp` and the pops of an
 /// epilogue, and the row that belongs to the addition follows them (libc++abi's demangler, Rust's drop glue, LLVM 14);
-/// and a load or a jump between the pushes of a call's arguments, and what aligns the stack before them (lld 14, LLVM 14).
+/// a load or a jump between the pushes of a call's arguments, and what aligns the stack before them (lld 14, LLVM
+/// 14); and inline assembly (`pushf; pop`) is not described (llvm-exegesis).
 const LATE: u64 = 16;
+/// What compilers align functions to.
+const ALIGNMENT: u64 = 16;
 /// Bytes that a push takes.
 const WORD: i32 = 8;
 
-/// Intel's compiler says of registers that they are restored one instruction before their `pop` (its vector functions are
-/// part of numpy's `_multiarray_umath`), and GCC, where it realigns the stack by another register than r10, that this one
-/// is, before the stack pointer is computed from it and it is popped (OpenCV's `cv2`). At most this number of bytes.
+/// Intel's compiler says of registers that they are restored one instruction before their `pop` (its vector functions
+/// are part of numpy's `_multiarray_umath`), and GCC, where it realigns the stack by another register than r10, that
+/// this one is, before the stack pointer is computed from it and it is popped (OpenCV's `cv2`). At most this number of
+/// bytes.
 ///
 /// GCC says of registers that were popped, or never pushed on the way to code that traps, that they are saved below the
 /// stack pointer (node).
@@ -76,11 +92,12 @@ const EARLY: usize = 8;
 const SAVED: [Register; 6] = [Register::RBX, Register::RBP, Register::R12, Register::R13, Register::R14, Register::R15];
 
 /// Objects whose rows are not true in places, by a part of their names.
-const OBJECTS: [(&str, &str); 5] = [
+const OBJECTS: [(&str, &str); 6] = [
     ("local-extract", "Google's SDK: `lea -0x80(%rsp),%rsp; pushf`, put in after compiling, is not described"),
     ("libjsvml", "Intel's vector functions: rows say of registers that they are restored, one instruction before"),
     ("libmvec", "glibc's vector functions: pushes are counted where the CFA counts from rbp"),
     ("libgcrypt", "`pushf; popf` of inline assembly are not described; registers saved at places with the wrong sign"),
+    ("/ocaml", "OCaml's functions keep no register for their callers, and rows say nothing of those that they save"),
     ("luajit", "LuaJIT's VM: the frame of the interpreter is described in the functions that it calls, too"),
 ];
 
@@ -125,7 +142,7 @@ fn popped_soon(bytes: &[u8]) -> [bool; SAVED.len()] {
     popped
 }
 
-/// The frame of these instructions, if nothing but a comparison and its jump stands before pops up to the function's end.
+/// The frame of these instructions, if nothing but a comparison and its jump stands before pops up to the end.
 fn popped_to_end(bytes: &[u8]) -> Option<i32> {
     let mut pops = 0;
     for instruction in &mut Decoder::new(64, bytes, DecoderOptions::NONE) {
@@ -153,6 +170,15 @@ fn jumps_with(image: &Image, code: &Code<'_>, table: &Table<'_>, to: u64, state:
         let mut all = decoder.into_iter().take_while(|instruction| instruction.ip() < span.end);
         all.any(|at| leads_there(&at) && rule_at(table, at.ip()).is_some_and(|rule| row::follows(state, &rule)))
     })
+}
+
+/// Whether the code before a function runs into it with the frame that the code shows there. GCC ends what can never
+/// run without a jump, before a part that exceptions enter: where unwind data is missing, none does.
+fn runs_into(image: &Image, table: &Table<'_>, start: u64, state: &State) -> bool {
+    let ends: Vec<u64> = image.functions().into_iter().map(|function| function.span.end).collect();
+    // Or into the space before it.
+    let mut before = (start - ALIGNMENT + 1..=start).rev().filter(|end| ends.contains(end));
+    before.any(|end| rule_at(table, end - 1).is_some_and(|rule| row::follows(state, &rule)))
 }
 
 /// `differing`: gets what is claimed and does not follow from the file's rows.
@@ -196,7 +222,8 @@ fn compare(path: &Path, differing: &mut Vec<String>) -> Option<Count> {
             let pads = instruction.mnemonic() == Mnemonic::Sub
                 && instruction.op0_register() == Register::RSP
                 && instruction.try_immediate(1).is_ok_and(|n| n == WORD as u64);
-            if instruction.mnemonic() == Mnemonic::Push || pads {
+            let pushes = matches!(instruction.mnemonic(), Mnemonic::Push | Mnemonic::Pushfq);
+            if pushes || pads {
                 pushed = instruction.next_ip();
             }
             while claims.next_if(|claim| claim.address < ip).is_some() {}
@@ -218,7 +245,8 @@ fn compare(path: &Path, differing: &mut Vec<String>) -> Option<Count> {
                 continue;
             }
             let at = format!("{} at {ip:#x}, in the function at {:#x}", path.display(), span.start);
-            is_unreachable |= ip == span.start && jumps_with(&image, &code, &table, ip, state);
+            is_unreachable |= ip == span.start
+                && (jumps_with(&image, &code, &table, ip, state) || runs_into(&image, &table, ip, state));
             let late = freed.is_some_and(|(at, n)| ip < at + LATE && theirs.cfa_offset - rule.cfa_offset == n)
                 || ip < pushed + LATE && rule.cfa_offset - theirs.cfa_offset == WORD
                 || popped_to_end(bytes.get((ip - span.start) as usize..).unwrap_or_default()) == Some(rule.cfa_offset);

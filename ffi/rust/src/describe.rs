@@ -75,7 +75,8 @@ impl Description {
         self.0.build_id.get(..self.0.build_id_len as usize).unwrap_or(&self.0.build_id)
     }
 
-    /// Whether nothing but the machine code describes the code here: the rule that leads to the caller was made from it.
+    /// Whether nothing but the machine code describes the code here: the rule that leads to the caller was made from
+    /// it.
     pub fn is_by_code(&self) -> bool {
         self.0.flags & INFO_BY_CODE != 0
     }

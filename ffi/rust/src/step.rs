@@ -83,8 +83,8 @@ impl<'w> Step<'w> {
         self.has(FLAG_BY_FRAME_POINTER)
     }
 
-    /// Whether the caller of a machine frame outside of objects was found by a rule made from its machine code. Of frames
-    /// in objects, [`Description::is_by_code`](crate::Description::is_by_code) says it.
+    /// Whether the caller of a machine frame outside of objects was found by a rule made from its machine code. Of
+    /// frames in objects, [`Description::is_by_code`](crate::Description::is_by_code) says it.
     pub fn is_by_code(self) -> bool {
         self.has(FLAG_BY_CODE)
     }

@@ -19,8 +19,9 @@ pub enum Unwind {
     EhFrame(Box<[u8]>),
     /// An SFrame section, made for the place where the code and the section lie.
     SFrame(Box<[u8]>),
-    /// There is no unwind data, and the functions keep to the platform's calling convention: a recorder, or who looks from
-    /// outside, makes rules from their machine code. Without these the frame pointer is followed, and the caller marked.
+    /// There is no unwind data, and the functions keep to the platform's calling convention: a recorder, or who looks
+    /// from outside, makes rules from their machine code. Without these the frame pointer is followed, and the caller
+    /// marked.
     Code,
 }
 

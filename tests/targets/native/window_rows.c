@@ -2,12 +2,12 @@
  *
  * window_rows functions|growing|eh-frame FILE: the code of a relocatable object is placed and relocated; one window has
  * it, whose functions are given by a table. `jit_entry` of it is called.
- * window_rows stands FILE: as `functions`, without a recorder. Once in it, it writes "ready" and waits for the end of its
- * input.
+ * window_rows stands FILE: as `functions`, without a recorder. Once in it, it writes "ready" and waits for the end of
+ * its input.
  * window_rows ranges: functions of a few instructions, a window each, of which only the range is given.
- * window_rows replaced: a window is unregistered; when the recorder has dropped its rules, other code takes the place, with
- * a return address of `decoy` where that of its own would lie by the rules of the code before. It is registered, and runs
- * at once, and again when it has rules.
+ * window_rows replaced: a window is unregistered; when the recorder has dropped its rules, other code takes the place,
+ * with a return address of `decoy` where that of its own would lie by the rules of the code before. It is registered,
+ * and runs at once, and again when it has rules.
  *
  * Before a sample that needs them it waits until the recorder has published the rules. */
 #include "code_without_rows.h"

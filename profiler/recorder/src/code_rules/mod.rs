@@ -1,7 +1,7 @@
-//! Rules for code that JITs report without unwind data, in GDB's list, for which LLVM writes none for functions that throw
-//! nothing, or as windows of uu.h. A thread of
-//! the recorder's reads such a function from the process that has it, makes rules from its machine code ([`made`]), and
-//! publishes them with a copy of that code (`published`), with which walks compare what is there.
+//! Rules for code that JITs report without unwind data: in GDB's list, for which LLVM writes none for functions that
+//! throw nothing, or as windows of uu.h. A thread of the recorder's reads such a function from the process that has it,
+//! makes rules from its machine code ([`made`]), and publishes them with a copy of that code (`published`), with which
+//! walks compare what is there.
 //!
 //! A function may be reported before its code is complete: LLVM resolves relocations later. So it is read again after
 //! a while, and later after longer ones, and analysed when it has not changed since. Until its rules are there, and if

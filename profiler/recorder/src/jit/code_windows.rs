@@ -85,8 +85,8 @@ impl CodeWindows {
         std::mem::take(&mut self.left_out)
     }
 
-    /// Finds what has changed since the last look. Where nothing has, it costs two system calls, and one for each growing
-    /// window. `clock` returns CLOCK_MONOTONIC in ns.
+    /// Finds what has changed since the last look. Where nothing has, it costs two system calls, and some for each
+    /// growing window. `clock` returns CLOCK_MONOTONIC in ns.
     pub fn look(&mut self, memory: &impl Memory, clock: impl Fn() -> u64) -> Vec<Change> {
         let begun = clock();
         if begun < self.not_before {

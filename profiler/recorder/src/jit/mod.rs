@@ -125,7 +125,8 @@ impl Jit {
         self.processes.insert(index, process);
     }
 
-    /// Looks for the head of GDB's list, and for libuunwind's windows, in an object that a process has loaded. `places`: paths where its file may be.
+    /// Looks for the head of GDB's list, and for libuunwind's windows, in an object that a process has loaded.
+    /// `places`: paths where its file may be.
     pub fn object(&mut self, index: u32, object: &Object, places: impl FnOnce() -> Vec<PathBuf>) {
         if let Some(process) = self.processes.get_mut(&index) {
             process.second.object(object.start, object.end);

@@ -149,8 +149,8 @@ impl Root {
         word(node, self.shape.node_below + after.checked_sub(1)? * 8)
     }
 
-    /// The process address of the root node and the number of the change that made it, which differ after each change of
-    /// the tree. `None`: there are no windows.
+    /// The process address of the root node and the number of the change that made it, which differ after each change
+    /// of the tree. `None`: there are no windows.
     pub fn state(&self, read: &mut dyn FnMut(u64, &mut [u8]) -> bool) -> Option<(u64, u64)> {
         let mut word_at = |at: u64| {
             let mut bytes = [0; 8];
@@ -250,8 +250,8 @@ impl Root {
     }
 }
 
-/// The function of a window around an address of which its registrar has no unwind data, and whose rules may be made from
-/// its machine code: its addresses.
+/// The function of a window around an address of which its registrar has no unwind data, and whose rules may be made
+/// from its machine code: its addresses.
 pub fn undescribed(window: &Window, lookup: u64, reader: &mut Reader<'_>) -> Option<Span> {
     if window.kind == Kind::Code && window.functions == 0 {
         return Some(Span::new(window.start, window.end));

@@ -1,5 +1,5 @@
-//! Rules made from the machine code of functions that windows, or the list for GDB, have without unwind data. The process stands
-//! still: what is read of its code is what runs.
+//! Rules made from the machine code of functions that windows, or the list for GDB, have without unwind data. The
+//! process stands still: what is read of its code is what runs.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

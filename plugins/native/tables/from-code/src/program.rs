@@ -504,9 +504,9 @@ impl<'c> Program<'c> {
         Found { claims, facts: self.list, functions: self.functions, exhausted: self.exhausted }
     }
 
-    /// Leaves out what is claimed of a function that is called, with another frame than functions are called with: for a
-    /// value that cannot be, LLVM's tables of jumps lead to the end of the function, where another one begins. From there
-    /// up to the next one, what follows may come from that way.
+    /// Leaves out what is claimed of a function that is called, with another frame than functions are called with: for
+    /// a value that cannot be, LLVM's tables of jumps lead to the end of the function, where another one begins. From
+    /// there up to the next one, what follows may come from that way.
     fn leave_out_what_runs_into_functions(&mut self) {
         let as_at_entry: Vec<bool> = self.list.iter().map(State::is_as_at_entry).collect();
         let (mut end, mut is_other) = (0, false);

@@ -158,7 +158,7 @@ impl Function {
         };
         match targets {
             Some(targets) if targets.iter().all(|target| code.part(*target).is_some()) => {
-                // For a value that cannot be, LLVM's tables lead to the end of the function: to the space before the next.
+                // For a value that cannot be, LLVM's tables lead to the end of the function: to the space after it.
                 let is_end = |target: u64| {
                     let after = others.after_padding(target);
                     after != target && after.is_multiple_of(FUNCTION_ALIGNMENT)
