@@ -34,8 +34,8 @@ pub const FLAG_BY_FRAME_POINTER: u64 = 1 << 61;
 /// Native: an interpreter's own frame that hosts semantic frames; viewers may hide it.
 pub const FLAG_INTERPRETER: u64 = 1 << 62;
 /// Native, in no object: the walk has gone on from this frame by a rule made from its machine code. Of frames in
-/// objects, the object's rule table says it (`uunwind_tables::Table::is_by_code`): walks do not look which source a rule
-/// has.
+/// objects, the object's rule table says it (`uunwind_tables::Table::is_by_code`): walks do not look which source a
+/// rule has.
 pub const FLAG_BY_CODE: u64 = 1 << 63;
 
 /// Semantic: no frame of the stack, but one that waits for the semantic frames before it to end (a coroutine that

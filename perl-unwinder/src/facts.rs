@@ -167,8 +167,8 @@ uunwind_core::plain! {
         pub hv_name: u32,
         /// `xpvhv_aux.xhv_name_count`, the higher half of a word, from there, too.
         pub hv_name_count: u32,
-        /// `xpvhv.xhv_max`, where `xpvhv_aux` lies after the array of that many pointers and one more (before Perl 5.36);
-        /// 0: it is in the body, `xpvhv_with_aux`.
+        /// `xpvhv.xhv_max`, where `xpvhv_aux` lies after the array of that many pointers and one more (before Perl
+        /// 5.36); 0: it is in the body, `xpvhv_with_aux`.
         pub hv_max: u32,
     }
 }

@@ -1,5 +1,5 @@
-//! A runtime's own view of a stack, as the test programs of Perl, PHP and Ruby write it down: one line of JSON a sample,
-//! with `pid`, `tid` and `frames`, from the caller of `cap` on.
+//! A runtime's own view of a stack, as the test programs of Perl, PHP and Ruby write it down: one line of JSON a
+//! sample, with `pid`, `tid` and `frames`, from the caller of `cap` on.
 
 use crate::samples::{beside, Frame, Sample};
 use serde_json::Value;
@@ -83,7 +83,8 @@ pub fn compare(expected: &Expected, got: &[Place], is_cap: impl Fn(&Place) -> bo
 }
 
 /// Every group of a language's frames is followed by a native frame that hosts it. `is_host` gets the group, the native
-/// frames since the last one, innermost first, and that frame: its symbol, and whether it is marked as the interpreter's.
+/// frames since the last one, innermost first, and that frame: its symbol, and whether it is marked as the
+/// interpreter's.
 pub fn hosted(
     sample: &Sample,
     language: &str,

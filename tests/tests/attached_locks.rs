@@ -1,5 +1,5 @@
-//! `uu record --mode lock -p`: what is recorded of a running process is what it measures itself; waits that began before are
-//! none of it; before and after, its tables of functions' addresses are the same, and it lives on.
+//! `uu record --mode lock -p`: what is recorded of a running process is what it measures itself; waits that began
+//! before are none of it; before and after, its tables of functions' addresses are the same, and it lives on.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -46,8 +46,8 @@ fn each_object_is_served() {
         assert!(facts.runops_entered < facts.runops_called && facts.runops.contains(facts.runops_called));
         assert_eq!(facts.interpreter_register, 3);
         // The places of Perl's source that call a run loop: two in perl_run, two in call_sv, one each in amagic_call,
-        // eval_sv, docatch, invoke_defer_block and regmatch, two of comparators, two that compute constants. Perl 5.32 has
-        // no `defer`; eval_sv of 5.40 has two.
+        // eval_sv, docatch, invoke_defer_block and regmatch, two of comparators, two that compute constants. Perl 5.32
+        // has no `defer`; eval_sv of 5.40 has two.
         let minor = facts.perl >> 8 & 0xff;
         let of = |class| facts.sites.iter().filter(|site| site.class == class).count();
         let classes = [

@@ -96,8 +96,8 @@ pub unsafe extern "C" fn after(frame: *mut Frame) {
     }
 }
 
-/// What the operator new that does not throw returns, in place of the one with this index, which does: for a size, and an
-/// alignment if the function has one. Null: there is no memory, or no such function.
+/// What the operator new that does not throw returns, in place of the one with this index, which does: for a size, and
+/// an alignment if the function has one. Null: there is no memory, or no such function.
 ///
 /// # Safety
 /// The arguments must be those of a call of that function.

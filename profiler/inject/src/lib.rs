@@ -128,7 +128,8 @@ pub unsafe extern "C" fn uu_injected_after(frame: *mut Frame) {
     }
 }
 
-/// Whether this recording is of what the function does: a stub's address that the program has kept is of an earlier one.
+/// Whether this recording is of what the function does: a stub's address that the program has kept is of an earlier
+/// one.
 fn is_sampled(function: usize) -> bool {
     let flag = if is_waiting(function) { FLAG_LOCK } else { FLAG_ALLOC };
     events::flags() & flag != 0

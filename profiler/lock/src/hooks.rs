@@ -39,8 +39,8 @@ fn word(place: Option<&AtomicU64>) -> u64 {
     place.map_or(0, |place| place.load(Ordering::Relaxed))
 }
 
-/// Asks for a lock by the function that does not wait. Its result; EBUSY where there is no such function, as in programs
-/// without libpthread before glibc 2.34.
+/// Asks for a lock by the function that does not wait. Its result; EBUSY where there is no such function, as in
+/// programs without libpthread before glibc 2.34.
 fn tried(called: &Called, helper: usize, lock: u64) -> c_int {
     let function = word(called.helpers.get(helper)) as usize;
     if function == 0 {

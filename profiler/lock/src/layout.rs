@@ -18,8 +18,8 @@ pub fn waits(operation: u32) -> bool {
     matches!(operation & COMMAND, WAIT | WAIT_BITSET)
 }
 
-/// Whether such a call, which has failed with this error, has waited before. Any other one says that it has not, such as
-/// EAGAIN: the word had changed.
+/// Whether such a call, which has failed with this error, has waited before. Any other one says that it has not, such
+/// as EAGAIN: the word had changed.
 pub fn has_waited(errno: i32) -> bool {
     matches!(errno, libc::ETIMEDOUT | libc::EINTR)
 }

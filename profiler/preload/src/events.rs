@@ -310,7 +310,8 @@ fn begin_thread() -> Option<&'static Countdown> {
     countdown()
 }
 
-/// The countdown that has counted an event of this size; that of a thread that was not met so far, which begins with it.
+/// The countdown that has counted an event of this size; that of a thread that was not met so far, which begins with
+/// it.
 /// `countdown`: what has counted it, which may be that of a thread that has ended unseen, and had its control block at
 /// the same place. May allocate. `None`: no block is free, or the recording is over.
 pub fn having_counted(countdown: Option<&'static Countdown>, size: u64) -> Option<&'static Countdown> {

@@ -6,8 +6,8 @@
 //! program.
 //!
 //! Where allocations or waits for locks are sampled, there is no handler and no timer: the process's calls of its
-//! allocator, or of what waits, are led through a gate to hooks of the sampler (`uunwind_ring::gate`), and a thread gets
-//! its slot by the first that is due.
+//! allocator, or of what waits, are led through a gate to hooks of the sampler (`uunwind_ring::gate`), and a thread
+//! gets its slot by the first that is due.
 //!
 //! Otherwise a thread gets its slot by its own first tick. Its timer was made by whichever thread `uu` has borrowed:
 //! the kernel lets each thread of a process make timers for the others, and that ends none of their system calls.

@@ -153,7 +153,8 @@ pub const MUNMAP: usize = 15;
 /// See `MALLOC`.
 pub const MREMAP: usize = 16;
 /// See `MALLOC`. It and the three that follow are operators new that throw. An exception does not pass the gate: so the
-/// hook before them calls the one of [`HELPERS`] that does not, and they themselves are jumped to where that has failed.
+/// hook before them calls the one of [`HELPERS`] that does not, and they themselves are jumped to where that has
+/// failed.
 pub const NEW: usize = 17;
 /// See `MALLOC`. The last of these.
 pub const LAST_NEW: usize = 20;
@@ -188,8 +189,8 @@ pub const SWITCH: usize = 0;
 pub const LABEL: usize = 1;
 /// What is answered where nothing records the process: -ENOTCONN.
 pub const UNRECORDED: i64 = -107;
-/// A word of libuunwind, the address of a table of these two functions in their order; null: nothing records the process.
-/// The table of a process that is recorded by way of a gate is [`Called::recorder`].
+/// A word of libuunwind, the address of a table of these two functions in their order; null: nothing records the
+/// process. The table of a process that is recorded by way of a gate is [`Called::recorder`].
 pub const RECORDER: &CStr = c"uu_private_recorder_1";
 /// What the file names of libuunwind begin with.
 pub const LIBRARY: &[u8] = b"libuunwind.so";
@@ -199,8 +200,8 @@ pub fn is_mapping(function: usize) -> bool {
     (MMAP..=MREMAP).contains(&function)
 }
 
-/// Whether its entries are redirected only where they lead to an allocator that is not the C library's: otherwise it calls
-/// malloc and its relatives, which are counted.
+/// Whether its entries are redirected only where they lead to an allocator that is not the C library's: otherwise it
+/// calls malloc and its relatives, which are counted.
 pub fn is_of_other_allocators(function: usize) -> bool {
     matches!(function, NEW_OR_NULL..=LAST_OR_NULL | REALLOCARRAY | NEW..=LAST_NEW | DELETE..DLOPEN)
 }
@@ -267,8 +268,8 @@ pub const TRY_MUTEX: usize = 2;
 pub const TRY_READ: usize = 3;
 /// See `ITERATE`.
 pub const TRY_WRITE: usize = 4;
-/// See `ITERATE`. It and the three that follow are operators new that return null where there is no memory, of an allocator
-/// that is not the C library's.
+/// See `ITERATE`. It and the three that follow are operators new that return null where there is no memory, of an
+/// allocator that is not the C library's.
 pub const NEW_HELPER: usize = 5;
 /// By this function, threads are cancelled.
 pub const CANCEL: &CStr = c"pthread_cancel";

@@ -50,8 +50,8 @@ pub struct Redirected {
     pub has_own_allocator: bool,
 }
 
-/// What came of redirecting: entries that stay, those that lead to what calls malloc and its relatives, and what was not
-/// bound.
+/// What came of redirecting: entries that stay, those that lead to what calls malloc and its relatives, and what was
+/// not bound.
 #[derive(Default)]
 struct Done {
     left: HashSet<u64>,
