@@ -47,6 +47,9 @@ static int main_has_ended(void) {
 
 KEPT static void waits(void) {
     char line[16];
+    /* Said in here: whoever reads it may look at once. */
+    puts("ready");
+    fflush(stdout);
     if (read(0, line, sizeof line) < 0)
         _exit(1);
     /* Without a line: its input has ended. */
@@ -57,8 +60,6 @@ KEPT static void waits(void) {
 KEPT static void *in_wait(void *unused) {
     while (!main_has_ended() || !spinning)
         usleep(1000);
-    puts("ready");
-    fflush(stdout);
     waits();
     exit(0);
     return unused;
