@@ -196,8 +196,8 @@ fn a_call_that_takes_long_to_begin_is_not_stopped_again_for_that() {
     let recording = attached(&scratch, running.pid(), &["-d", "2", "-r", "999"]);
     running.say("end");
     let most: u64 = running.line().parse().expect("a number");
-    // Once to wait, twice for a stop and a second one, and seldom once more; a call that is stopped again and again would
-    // last until the recording ends.
+    // Once to wait, twice for a stop and a second one, and seldom once more; a call that is stopped again and again
+    // would last until the recording ends.
     assert!(most <= 10, "a thread has gone to sleep {most} times in one call");
     let (_, stops) = stops(&recording.outcome.stderr);
     assert!(stops > 0, "never stopped: {}", recording.outcome.stderr);
