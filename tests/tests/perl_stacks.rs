@@ -92,7 +92,7 @@ fn any_instruction() {
         let scratch = paths::scratch("anywhere");
         let configure = |command: &mut Command| {
             perl.configure(command, &scratch.join("oracle"));
-            command.env("UU_TEST_SECONDS", chance::seconds(1.0).to_string());
+            command.env("UU_TEST_SECONDS", chance::seconds(3.0).to_string());
         };
         let command = perl.run("async");
         let command: Vec<&OsStr> = command.iter().map(|word| &**word).collect();
