@@ -10,7 +10,9 @@
 //! * `pp_entersub` keeps the sub in a register while it calls a function in C, which has no context.
 
 use crate::context::{self, Context};
-use crate::cursor::{Cursor, Scratch, CALLING, COMPARING, INNERMOST, MATCHING, POPPING, PUSHING, SORTING, UNSURE};
+use crate::cursor::{
+    Cursor, Scratch, CALLING, COMPARING, EVALUATING, INNERMOST, MATCHING, POPPING, PUSHING, SORTING, UNSURE,
+};
 use crate::emission::{self, Emitted};
 use crate::facts::{self, Extent, Facts, Xsub};
 use crate::function::{self, Name};
@@ -59,6 +61,10 @@ pub fn overlay(guest: &Guest<'_>) -> u32 {
             scratch.op = guest.register(RESULT).unwrap_or(0);
             scratch.has_op = 1;
         }
+        if marks & (CALLING | EVALUATING) != 0 {
+            scratch.entered_marks |= core::mem::take(&mut scratch.marks);
+            scratch.entered = [if scratch.entered[1] == 0 { view.sp } else { scratch.entered[0] }, view.cfa];
+        }
         return OVERLAY_NONE;
     }
     let [cursor, another] = &mut scratch.list;
@@ -87,6 +93,7 @@ fn marks(guest: &Guest<'_>, facts: &Facts, lookup: u64) -> u32 {
         (is_among(&facts.comparing), COMPARING),
         (facts.regex.contains(lookup), MATCHING),
         (facts.call_sv.contains(lookup), CALLING),
+        (facts.eval_sv.contains(lookup), EVALUATING),
         (guest.exact() && is_among(&facts.returning), RETURNING),
     ];
     for (is, mark) in all {
@@ -133,8 +140,9 @@ fn run_loop(guest: &Guest<'_>, facts: &Facts, scratch: &mut Scratch, pc: u64) ->
     if has_ended {
         return OVERLAY_INTERPRETER;
     }
-    let is_unsure = scratch.cursors == 0 && scratch.marks & UNSURE != 0;
+    let is_first = scratch.cursors == 0;
     let Some(cursor) = innermost::cursor(guest, facts, scratch, interpreter) else { return DOUBT };
+    let is_unsure = is_first && cursor.marks & UNSURE != 0;
     let Some(class) = class(guest, facts) else {
         cursor.stack = 0;
         return DOUBT;
@@ -209,8 +217,9 @@ fn may_be_idle(cursor: &Cursor, ends: u32) -> bool {
 fn call_in_c(guest: &Guest<'_>, facts: &Facts, scratch: &mut Scratch, place: &Xsub) -> bool {
     let (cv, interpreter) = (guest.register(place.cv as u8), guest.register(place.interpreter as u8));
     let (Some(cv), Some(interpreter)) = (cv, interpreter) else { return false };
-    let is_unsure = scratch.cursors == 0 && scratch.marks & UNSURE != 0;
+    let is_first = scratch.cursors == 0;
     let Some(cursor) = innermost::cursor(guest, facts, scratch, interpreter) else { return false };
+    let is_unsure = is_first && cursor.marks & UNSURE != 0;
     if cursor.stack == 0 {
         return false;
     }

@@ -44,17 +44,25 @@ pub const SORTING: u32 = 1 << 4;
 pub const COMPARING: u32 = 1 << 5;
 /// A mark: a regular expression is being matched, and no code in it runs.
 pub const MATCHING: u32 = 1 << 6;
-
 /// A mark: `call_sv` is about to call a sub, or has just called it.
 pub const CALLING: u32 = 1 << 7;
+/// A mark: so is `eval_sv` with a text.
+pub const EVALUATING: u32 = 1 << 8;
 
 uunwind_core::plain! {
     /// The plugin's scratch memory.
     pub struct Scratch {
-        /// Marks of what was met before the first cursor.
+        /// Marks of what was met before the first cursor, but for [`Scratch::entered_marks`].
         pub marks: u32,
         /// Number of cursors.
         pub cursors: u32,
+        /// Process addresses of the native frames of `call_sv` and `eval_sv` that were met before the first cursor:
+        /// their lowest and their end; 0: none was met.
+        pub entered: [u64; 2],
+        /// Marks of these frames and of what they call.
+        pub entered_marks: u32,
+        /// Zero.
+        pub unused: u32,
         /// The next op, where a register had it and [`Scratch::has_op`] says so.
         pub op: u64,
         /// 1: the next op is known.

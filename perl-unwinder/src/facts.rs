@@ -7,7 +7,7 @@ use core::mem::size_of;
 pub use uunwind_core::plugin::guest::{Extent, Plain};
 
 /// Version of this layout.
-pub const FACTS_VERSION: u32 = 2;
+pub const FACTS_VERSION: u32 = 3;
 
 /// Number of places in [`Facts::sites`].
 pub const SITES: usize = 16;
@@ -104,6 +104,8 @@ uunwind_core::plain! {
         pub regex: Extent,
         /// `Perl_call_sv`.
         pub call_sv: Extent,
+        /// `Perl_eval_sv`.
+        pub eval_sv: Extent,
 
         /// `interpreter.Iop`.
         pub interpreter_op: u32,

@@ -28,7 +28,10 @@ pub fn cursor<'s>(
     interpreter: u64,
 ) -> Option<&'s mut Cursor> {
     let (marks, op) = match scratch.cursors {
-        0 => (scratch.marks | INNERMOST, (scratch.has_op != 0).then_some(scratch.op)),
+        0 if has_entered(guest, facts, scratch, interpreter) => {
+            (scratch.marks | scratch.entered_marks | INNERMOST, (scratch.has_op != 0).then_some(scratch.op))
+        }
+        0 => (scratch.marks | INNERMOST, None),
         _ => (0, None),
     };
     let cursor = scratch.list.iter_mut().find(|c| c.interpreter == interpreter || c.interpreter == 0)?;
@@ -39,6 +42,14 @@ pub fn cursor<'s>(
         begin(guest, facts, cursor, op);
     }
     (cursor.interpreter != 0).then_some(cursor)
+}
+
+/// Do the frames of [`Scratch::entered`] belong to this interpreter? While they have contexts, its op lies in them, or a
+/// run loop has ended. They are another one's where this interpreter has called a function in C that calls that.
+fn has_entered(guest: &Guest<'_>, facts: &Facts, scratch: &Scratch, interpreter: u64) -> bool {
+    let [lowest, end] = scratch.entered;
+    let op = guest.word(interpreter.wrapping_add(facts.interpreter_op.into()));
+    end == 0 || op.is_some_and(|op| op == 0 || (lowest..end).contains(&op))
 }
 
 /// Reads where the interpreter stands. Without an array, all its run loops are in doubt.

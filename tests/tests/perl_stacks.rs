@@ -174,7 +174,7 @@ fn embedded() {
     let Some(program) = runtime::embedding(&scratch) else {
         return skips::skipped("a program that embeds Perl", "this machine has no headers of perl 5.36 (libperl-dev)");
     };
-    let samples = uu::record(&scratch, &["-r", "499"], |_| {}, &[program.as_os_str()]).expect_code(0).samples();
+    let samples = uu::record(&scratch, &["-r", "4999"], |_| {}, &[program.as_os_str()]).expect_code(0).samples();
     let chain = ["main::inner", "main::work", "(eval)", "main::into_second", "main::middle", "main::outer"];
     let mut whole = 0;
     for sample in samples.iter().filter(|sample| sample.complete() && !sample.flags.contains("desync")) {

@@ -143,6 +143,7 @@ pub fn find(elf: &dyn Elf, stubs: &Stubs<'_>, runops: u32, facts: &mut Facts) ->
     unsure.push(naming.ok_or("gv_init_pvn")?);
     fill(&mut facts.unsure, &unsure).ok_or("dounwind")?;
     facts.call_sv = functions.extent("Perl_call_sv").ok_or("call_sv")?;
+    facts.eval_sv = functions.extent("Perl_eval_sv").ok_or("eval_sv")?;
     Ok(())
 }
 
