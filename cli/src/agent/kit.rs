@@ -19,6 +19,8 @@ use uunwind_tables_build::user_folder;
 
 /// How the folders of agents are called.
 const FOLDER: &str = "uu-agent-";
+/// A profile waits this part of the time between profiles for others, whose functions are named with its own.
+const GATHER: u32 = 12;
 /// The file in it that a running agent holds locked.
 const LOCK: &str = "lock";
 
@@ -48,7 +50,7 @@ impl Kit {
         let layout = layout::find()?;
         let command = |name: &str| vec![layout.command.clone().into_os_string(), name.into()];
         let launcher = command(PLUGIN_SERVER);
-        let namer = Namer::keeping(command(NAMING_SERVER));
+        let namer = Namer::keeping(command(NAMING_SERVER), every / GATHER);
         let found = uunwind_loader::find(&layout.plugins, std::env::var_os(ENV_PLUGINS).as_deref(), launcher.clone());
         let foreign = found.plugins.iter().find(|plugin| !plugin.built_in).map(|plugin| &plugin.path);
         let foreign = foreign.or(found.troubles.first().map(|(path, _)| path));

@@ -363,6 +363,7 @@ impl Agent {
     /// Ends all recordings, and sends what they have.
     fn finish(mut self) {
         terminal::say(&format!("the agent ends: it leaves {} processes", self.active.len()));
+        self.kit.namer.hurry();
         self.active.values().for_each(Target::end);
         let begun = Instant::now();
         while !self.active.is_empty() && begun.elapsed() < LAST {

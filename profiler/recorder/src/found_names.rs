@@ -62,8 +62,18 @@ impl Unnamed {
     }
 
     /// As [`Unnamed::name`], where names may be kept for other recordings.
-    pub fn name_by(mut self, recording: &Recording, namer: &Namer, progress: impl FnMut(Progress)) -> FoundNames {
-        let (mut symbols, notes) = namer.name(&self.questions, progress);
+    pub fn name_by(self, recording: &Recording, namer: &Namer, progress: impl FnMut(Progress)) -> FoundNames {
+        let found = namer.name(&self.questions, progress);
+        self.with(recording, found)
+    }
+
+    /// As [`Unnamed::name_by`], together with other recordings.
+    pub fn name_together(self, recording: &Recording, namer: &Namer) -> FoundNames {
+        let found = namer.name_together(&self.questions);
+        self.with(recording, found)
+    }
+
+    fn with(mut self, recording: &Recording, (mut symbols, notes): (Symbols, Vec<String>)) -> FoundNames {
         keep_those_in_stacks(recording, &mut self.map, &mut symbols);
         FoundNames { symbols, jit: self.jit, lines: Vec::new(), notes }
     }

@@ -5,9 +5,11 @@
 //! and times. What a process says of its files, such as their build-id, is not enough: it may say what another one has.
 
 use crate::naming::{self, Progress};
+use crate::naming_rounds::Rounds;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use uunwind_elf::FileId;
 use uunwind_recording::{Call, Symbol, Symbols};
 use uunwind_symbolize::Question;
@@ -22,11 +24,10 @@ pub struct Namer {
     kept: Option<Arc<Kept>>,
 }
 
-#[derive(Default)]
 struct Kept {
     names: Mutex<Names>,
-    /// Held while the command runs, so that it runs once at a time.
-    asking: Mutex<()>,
+    /// The command runs once at a time.
+    rounds: Rounds<(Key, Question)>,
 }
 
 #[derive(Default)]
@@ -60,62 +61,104 @@ impl From<Vec<OsString>> for Namer {
 }
 
 impl Namer {
-    /// One that keeps the answers of this command.
-    pub fn keeping(command: Vec<OsString>) -> Namer {
-        Namer { command, kept: Some(Arc::default()) }
+    /// One that keeps the answers of this command. [`Namer::name_together`] waits this long for further questions.
+    pub fn keeping(command: Vec<OsString>, gathers: Duration) -> Namer {
+        Namer { command, kept: Some(Arc::new(Kept::new(gathers))) }
     }
 
     /// As [`naming::name`].
-    pub fn name(&self, questions: &[Question], progress: impl FnMut(Progress)) -> (Symbols, Vec<String>) {
+    pub fn name(&self, questions: &[Question], mut progress: impl FnMut(Progress)) -> (Symbols, Vec<String>) {
         match &self.kept {
-            Some(kept) => kept.name(questions, |questions| naming::name(&self.command, questions, progress)),
+            Some(kept) => kept.name(questions, true, |all| naming::name(&self.command, all, &mut progress)),
             None => naming::name(&self.command, questions, progress),
         }
+    }
+
+    /// As [`Namer::name`], for what may wait until other recordings ask, too.
+    pub fn name_together(&self, questions: &[Question]) -> (Symbols, Vec<String>) {
+        match &self.kept {
+            Some(kept) => kept.name(questions, false, |all| naming::name(&self.command, all, |_| {})),
+            None => naming::name(&self.command, questions, |_| {}),
+        }
+    }
+
+    /// From now on nothing waits for others.
+    pub fn hurry(&self) {
+        self.kept.iter().for_each(|kept| kept.rounds.hurry());
     }
 }
 
 impl Kept {
-    /// Answers the questions, with `ask` for what is not kept.
+    fn new(gathers: Duration) -> Kept {
+        Kept { names: Mutex::default(), rounds: Rounds::new(gathers) }
+    }
+
+    /// Answers the questions, with `ask` for what is not kept. `at_once`: it does not wait for those of others.
     fn name(
         &self,
         questions: &[Question],
-        ask: impl FnOnce(&[Question]) -> (Symbols, Vec<String>),
+        at_once: bool,
+        mut ask: impl FnMut(&[Question]) -> (Symbols, Vec<String>),
     ) -> (Symbols, Vec<String>) {
-        let keys: Vec<Option<Key>> = questions.iter().map(key).collect();
-        let asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        let missing = self.missing(questions, &keys);
-        let (found, notes) = if missing.is_empty() { (Symbols::default(), Vec::new()) } else { ask(&missing) };
-        let mut names = self.lock();
-        if names.addresses > ADDRESSES {
-            *names = Names::default();
-        }
-        drop(asking);
-        let mut all = Symbols::default();
-        let mut found = by_object(found);
-        for (question, key) in questions.iter().zip(keys) {
-            let answer = found.remove(&question.object).unwrap_or_default();
-            let asked = missing.iter().find(|asked| asked.object == question.object);
-            match key {
-                Some(key) => {
-                    let kept = names.keep(key, asked, answer);
-                    kept.add_to(&mut all, question.object, &question.addresses);
-                }
-                None => answer.add_to(&mut all, question.object, &question.addresses),
+        let (mut all, mut notes, mut unkept) = (Symbols::default(), Vec::new(), Vec::new());
+        let mut keyed: Vec<(Key, &Question)> = Vec::new();
+        for question in questions {
+            match key(question) {
+                Some(key) => keyed.push((key, question)),
+                None => unkept.push(question.clone()),
             }
+        }
+        loop {
+            let names = self.lock();
+            let missing: Vec<_> = keyed.iter().filter_map(|(key, question)| names.missing(key, question)).collect();
+            if missing.is_empty() {
+                for (file, question) in
+                    keyed.iter().filter_map(|(key, question)| Some((names.files.get(key)?, question)))
+                {
+                    file.add_to(&mut all, question.object, &question.addresses);
+                }
+                break;
+            }
+            drop(names);
+            self.rounds.ask(missing, at_once, |gathered| notes.extend(self.answer(gathered, &mut ask)));
+        }
+        if !unkept.is_empty() {
+            let _alone = self.rounds.alone();
+            let (found, others) = ask(&unkept);
+            all.add(found);
+            notes.extend(others);
         }
         (all, notes)
     }
 
-    /// The questions for what is not kept yet.
-    fn missing(&self, questions: &[Question], keys: &[Option<Key>]) -> Vec<Question> {
-        let names = self.lock();
-        let missing = |(question, key): (&Question, &Option<Key>)| {
-            let of_file = key.as_ref().and_then(|key| names.files.get(key));
-            let is_new = |address: &u64| of_file.is_none_or(|file| !file.at.contains_key(address));
-            let addresses: Vec<u64> = question.addresses.iter().copied().filter(is_new).collect();
-            (!addresses.is_empty()).then(|| Question { addresses, ..question.clone() })
-        };
-        questions.iter().zip(keys).filter_map(missing).collect()
+    /// Asks for all that was gathered, a question for each file, and keeps what is found.
+    fn answer(
+        &self,
+        gathered: Vec<(Key, Question)>,
+        ask: impl FnOnce(&[Question]) -> (Symbols, Vec<String>),
+    ) -> Vec<String> {
+        let (mut keys, mut asked): (Vec<Key>, Vec<Question>) = (Vec::new(), Vec::new());
+        let mut places: HashMap<Key, usize> = HashMap::new();
+        for (key, question) in gathered {
+            let place = *places.entry(key.clone()).or_insert(asked.len());
+            match asked.get_mut(place) {
+                Some(one) => one.join(question),
+                None => {
+                    asked.push(Question { object: place as u32, ..question });
+                    keys.push(key);
+                }
+            }
+        }
+        let (found, notes) = ask(&asked);
+        let mut found = by_object(found);
+        let mut names = self.lock();
+        if names.addresses > ADDRESSES {
+            *names = Names::default();
+        }
+        for (key, question) in keys.into_iter().zip(&asked) {
+            names.keep(key, question, found.remove(&question.object).unwrap_or_default());
+        }
+        notes
     }
 
     fn lock(&self) -> MutexGuard<'_, Names> {
@@ -137,18 +180,22 @@ impl OfFile {
 }
 
 impl Names {
-    /// Adds an answer to what was `asked`, and returns all that is kept of the file. An address without an answer has
-    /// none from then on.
-    fn keep(&mut self, key: Key, asked: Option<&Question>, mut answer: OfFile) -> &OfFile {
+    /// The question for what is not kept yet of this one.
+    fn missing(&self, key: &Key, question: &Question) -> Option<(Key, Question)> {
+        let of_file = self.files.get(key);
+        let is_new = |address: &u64| of_file.is_none_or(|file| !file.at.contains_key(address));
+        let addresses: Vec<u64> = question.addresses.iter().copied().filter(is_new).collect();
+        (!addresses.is_empty()).then(|| (key.clone(), Question { addresses, ..question.clone() }))
+    }
+
+    /// Adds an answer to what was asked. An address without an answer has none from then on.
+    fn keep(&mut self, key: Key, asked: &Question, mut answer: OfFile) {
         let kept = self.files.entry(key).or_default();
-        for address in asked.iter().flat_map(|asked| &asked.addresses) {
+        for address in &asked.addresses {
             kept.at.insert(*address, answer.at.remove(address).unwrap_or_default());
             self.addresses += 1;
         }
-        if asked.is_some() {
-            kept.unusable = answer.unusable;
-        }
-        kept
+        kept.unusable = answer.unusable;
     }
 }
 
@@ -204,8 +251,8 @@ mod tests {
     fn what_was_found_once_is_not_asked_for_again() {
         let file = "/bin/sh";
         assert!(key(&question(0, file, 1, &[])).is_some(), "it is older than some seconds");
-        let (kept, mut asked) = (Kept::default(), Vec::new());
-        let mut name = |questions: &[Question]| kept.name(questions, |new| answered(new, &mut asked)).0;
+        let (kept, mut asked) = (Kept::new(Duration::ZERO), Vec::new());
+        let mut name = |questions: &[Question]| kept.name(questions, true, |new| answered(new, &mut asked)).0;
         name(&[question(3, file, 1, &[10, 20])]);
         // Another recording, where it has another number.
         let second = name(&[question(5, file, 1, &[20, 30]), question(6, file, 2, &[20]), question(7, "/no", 1, &[1])]);
@@ -218,15 +265,35 @@ mod tests {
         assert_eq!(second.by_code, [(5, 20), (5, 30), (6, 20), (7, 1)]);
         assert_eq!(third.unusable, [(0, "a remark".to_owned()), (1, "a remark".to_owned())]);
         assert_eq!(names(&third), [named(0, 30), named(1, 1)]);
-        let expected: [(u32, &[u64]); 5] = [(3, &[10, 20]), (5, &[30]), (6, &[20]), (7, &[1]), (1, &[1])];
+        // Where several ask, the objects have numbers of their own.
+        let expected: [(u32, &[u64]); 5] = [(0, &[10, 20]), (0, &[30]), (1, &[20]), (7, &[1]), (1, &[1])];
         assert_eq!(asked, expected.map(|(object, addresses)| (object, addresses.to_vec())));
     }
 
     #[test]
+    fn questions_about_a_file_are_asked_as_one() {
+        let (kept, mut asked) = (Kept::new(Duration::ZERO), Vec::new());
+        let of = |question: Question| (key(&question).expect("a settled file"), question);
+        let gathered = [
+            question(3, "/bin/sh", 1, &[10, 20]),
+            question(3, "/bin/cat", 1, &[10]),
+            Question { folders: vec![PathBuf::from("/other")], ..question(9, "/bin/sh", 1, &[5, 20, 30]) },
+        ];
+        kept.answer(gathered.into_iter().map(of).collect(), |questions| {
+            assert_eq!(questions.first().map(|one| &*one.folders), Some(&[PathBuf::from("/other")][..]));
+            answered(questions, &mut asked)
+        });
+        assert_eq!(asked, [(0, vec![5, 10, 20, 30]), (1, vec![10])]);
+        let (all, _) = kept.name(&[question(7, "/bin/sh", 1, &[5, 10])], true, |_| unreachable!("all is kept"));
+        let names: Vec<_> = all.entries.iter().map(|symbol| (symbol.object, symbol.address, &*symbol.name)).collect();
+        assert_eq!(names, [(7, 5, "f5"), (7, 10, "f10")]);
+    }
+
+    #[test]
     fn an_address_without_a_name_is_asked_for_once() {
-        let (kept, mut times) = (Kept::default(), 0);
+        let (kept, mut times) = (Kept::new(Duration::ZERO), 0);
         for _ in 0..2 {
-            let (symbols, _) = kept.name(&[question(0, "/bin/sh", 1, &[10])], |_| {
+            let (symbols, _) = kept.name(&[question(0, "/bin/sh", 1, &[10])], true, |_| {
                 times += 1;
                 (Symbols::default(), Vec::new())
             });

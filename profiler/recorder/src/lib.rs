@@ -17,7 +17,8 @@
 //! * `traceme`: threads that uu traces without having asked for it;
 //! * [`naming`]: names of functions, found by a separate process; `lines`: lines of interpreted functions, decoded by
 //!   their plugins; [`found_names`]: both, as they are appended;
-//! * [`kept_names`]: names of functions that several recordings in this process need;
+//! * [`kept_names`]: names of functions that several recordings in this process need; they ask together
+//!   (`naming_rounds`);
 //! * `thread_names`: what languages call their threads;
 //! * `startup_time`: what short lives use before they are sampled;
 //! * [`switch`]: pauses that others ask for;
@@ -48,6 +49,7 @@ pub mod machine;
 mod map_files;
 mod mappings;
 pub mod naming;
+mod naming_rounds;
 pub mod objects;
 pub mod output;
 mod plugin_assignment;

@@ -135,7 +135,7 @@ fn begin(now: &Now<'_>, path: &Path) -> io::Result<JoinHandle<io::Result<()>>> {
     let unnamed = Unnamed::of(&recording, now.files, Some(now.jit));
     let (namer, samples, path) = (now.namer.clone(), now.samples, path.to_owned());
     Builder::new().name("snapshot".to_owned()).spawn(move || {
-        let mut names = unnamed.name_by(&recording, &namer, |_| {});
+        let mut names = unnamed.name_together(&recording, &namer);
         names.notes.insert(0, NOTE.to_owned());
         // Reading has left the file's position at its end.
         let mut writer = Writer::resume(copy.as_file().try_clone()?);

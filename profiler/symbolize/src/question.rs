@@ -47,6 +47,17 @@ pub fn questions(recording: &Recording, map: &mut ObjectMap, files: &Files<'_>) 
 }
 
 impl Question {
+    /// Adds another one about the same file: its addresses, and where else the file may be found.
+    pub fn join(&mut self, other: Question) {
+        self.addresses.extend(other.addresses);
+        self.addresses.sort_unstable();
+        self.addresses.dedup();
+        for (own, others) in [(&mut self.files, other.files), (&mut self.folders, other.folders)] {
+            let new: Vec<PathBuf> = others.into_iter().filter(|path| !own.contains(path)).collect();
+            own.extend(new);
+        }
+    }
+
     /// The question as bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
