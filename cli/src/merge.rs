@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use uunwind_built_in::HALVES;
 use uunwind_recording::languages::complete;
-use uunwind_recording::{Recording, Settings};
+use uunwind_recording::{Held, Recording, Settings};
 use uunwind_report::fleet::{Fleet, LEFT_OUT};
 use uunwind_report::formats::{self, callgrind, folded, pprof, svg, Format};
 use uunwind_report::resolve::Resolver;
@@ -26,8 +26,10 @@ thread, the stacks and their time are kept, by names of functions: no processes,
 where a fuller file of the same run is there. Where distinct stacks take more than 512 MiB, those with least time become
 one, [stacks with less time]; how many is said.
 
-The result is a picture or a profile for other programs: svg, folded, pprof, pb or callgrind. Weights are in ns, so
-that recordings of different rates can be added. To see a few recordings with all they have: uu report FILE FILE...
+The result is a picture or a profile for other programs: svg, folded, pprof, pb or callgrind. Weights of time
+are in ns, so that recordings of different rates can be added; of waits, kinds of locks are told apart, and no locks;
+of allocations they are bytes of those that --memory names, and pprof has what was allocated, held at the end and
+temporary. To see a few recordings with all they have: uu report FILE FILE...
 
 Exit code: 0; 1 if recordings could not be read or added, each of which is named; 125 if there is no result.")]
 pub struct Options {
@@ -42,6 +44,10 @@ pub struct Options {
     #[arg(long, value_name = "MODE", default_value = "hide", value_parser = options::Offers(&["hide", "leaf", "show"]),
           hide_possible_values = true)]
     native_frames: OsString,
+    /// Of recordings of allocations: peak, end, total or temporary, as uu report has them [default: peak]
+    #[arg(long, value_name = "WHICH", value_parser = options::Offers(&["peak", "end", "total", "temporary"]),
+          hide_possible_values = true)]
+    memory: Option<OsString>,
     /// The recordings; of a folder all files in it that end in .uu
     #[arg(value_name = "FILE", required = true, value_hint = ValueHint::AnyPath)]
     files: Vec<OsString>,
@@ -60,7 +66,12 @@ pub fn run(options: Options) -> Result<u8, Failure> {
         )));
     }
     terminal::check_readable(format, &output)?;
-    let view = View::from(options::native_frames(&options.native_frames)?);
+    let held = options.memory.as_ref().map_or(Ok(Held::default()), options::held)?;
+    if matches!(held, Held::Grown(..)) {
+        return Err(Failure::new("--memory FROM-TO: times are of one run; merge takes peak, end, total or temporary"));
+    }
+    let native_frames = options::native_frames(&options.native_frames)?;
+    let view = View { held, of_many_runs: true, ..View::from(native_frames) };
     let mut files = Vec::new();
     for file in options.files {
         add_files(options::path(file, "FILE")?, &mut files)?;

@@ -1,13 +1,14 @@
 //! Many recordings added up, in memory that does not grow with their number: of each program and each name of a thread
-//! the stacks with their time, by the names of their functions. Which process and which moment a sample is of is left
+//! the stacks with their values, by the names of their functions. Which process and which moment a sample is of is left
 //! out; so is what tells one run's addresses from another's.
 
 use crate::stacks::{Line, Profile, Stack};
+use crate::values;
 use std::collections::HashMap;
 use std::mem::size_of;
-use uunwind_recording::{Process, Recording, Settings, Thread};
+use uunwind_recording::{Held, Process, Recording, Settings, Thread};
 
-/// Weights are in ns, so that recordings of different rates can be added.
+/// Weights of time are in ns, so that recordings of different rates can be added.
 const RATE: u32 = 1_000_000_000;
 /// What stands for stacks that were left out.
 pub const LEFT_OUT: &str = "[stacks with less time]";
@@ -15,8 +16,30 @@ pub const LEFT_OUT: &str = "[stacks with less time]";
 const OF_STACK: usize = 3 * size_of::<Stack>();
 const OF_LINE: usize = 3 * size_of::<Line>();
 
-/// Of each thread and its stacks: the samples and their weight.
-type Stacks = HashMap<(u32, Box<[u32]>), (u64, u64)>;
+/// Of each thread and its stacks: what they add up to.
+type Stacks = HashMap<(u32, Box<[u32]>), Sum>;
+
+/// What the samples of a stack add up to.
+#[derive(Default)]
+struct Sum {
+    samples: u64,
+    weight: u64,
+    /// As [`values::kinds`] says.
+    values: Box<[u64]>,
+}
+
+impl Sum {
+    fn add(&mut self, other: Sum) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.weight = self.weight.saturating_add(other.weight);
+        if self.values.len() < other.values.len() {
+            self.values = vec![0; other.values.len()].into();
+        }
+        for (own, others) in self.values.iter_mut().zip(other.values) {
+            *own = own.saturating_add(others);
+        }
+    }
+}
 
 /// Recordings that were added up.
 pub struct Fleet {
@@ -31,6 +54,8 @@ pub struct Fleet {
     used: usize,
     added: u64,
     left_out: u64,
+    /// Of allocations: which of them weights are of.
+    held: Option<Held>,
 }
 
 impl Fleet {
@@ -46,34 +71,33 @@ impl Fleet {
             used: 0,
             added: 0,
             left_out: 0,
+            held: None,
         }
     }
 
     /// Adds a recording, and its profile as it is to be shown. The error says why it cannot be added.
     pub fn add(&mut self, recording: &Recording, profile: &Profile) -> Result<(), String> {
-        if recording.is_alloc() || recording.is_lock() {
-            let kind = recording.value().kind;
-            return Err(format!("it is a recording of {kind}: recordings of time are added up"));
-        }
+        let kind = recording.settings.flags & (Settings::WALL | Settings::ALLOC | Settings::LOCK);
         if self.added == 0 {
-            let Settings { flags, start_unix, .. } = recording.settings;
-            self.recording.settings =
-                Settings { rate: RATE, flags: flags & Settings::WALL, start_unix, ..Settings::default() };
+            let start_unix = recording.settings.start_unix;
+            self.recording.settings = Settings { rate: RATE, flags: kind, start_unix, ..Settings::default() };
+            self.held = profile.held;
         }
-        recording.has_value_of(&self.recording)?;
+        self.recording.has_value_of(recording)?;
         let settings = &mut self.recording.settings;
         settings.start_unix = settings.start_unix.min(recording.settings.start_unix);
         let period = recording.value().unit.least(recording.settings.rate);
         let mut lines: Vec<Option<u32>> = vec![None; profile.lines.len()];
         let mut threads: HashMap<u32, u32> = HashMap::new();
-        for stack in &profile.stacks {
+        for (stack, values) in profile.stacks.iter().zip(values::of(recording, profile)) {
             let thread = *threads.entry(stack.thread).or_insert_with(|| self.thread(recording, stack.thread));
             let of = |index: &u32| {
                 let (known, line) = (lines.get_mut(*index as usize)?, profile.lines.get(*index as usize)?);
                 Some(*known.get_or_insert_with(|| line_of(&mut self.lines, &mut self.used, line)))
             };
             let own: Box<[u32]> = stack.lines.iter().filter_map(of).collect();
-            put(&mut self.stacks, &mut self.used, (thread, own), (stack.samples, stack.weight.saturating_mul(period)));
+            let sum = Sum { samples: stack.samples, weight: stack.weight.saturating_mul(period), values };
+            put(&mut self.stacks, &mut self.used, (thread, own), sum);
         }
         self.added += 1;
         if self.used > self.room {
@@ -111,10 +135,10 @@ impl Fleet {
             }
         }
         let mut stacks: Vec<_> = std::mem::take(&mut self.stacks).into_iter().collect();
-        stacks.sort_by(|((a, x), (_, s)), ((b, y), (_, t))| t.cmp(s).then(a.cmp(b)).then(x.cmp(y)));
+        stacks.sort_by(|((a, x), s), ((b, y), t)| t.weight.cmp(&s.weight).then(a.cmp(b)).then(x.cmp(y)));
         self.used = 0;
         let remark = Line::marker(LEFT_OUT.to_owned());
-        for ((thread, lines), amount) in stacks {
+        for ((thread, lines), sum) in stacks {
             let kept = self.used <= self.room / 2;
             let is_remark =
                 matches!(&lines[..], [number] if by_number.get(*number as usize) == Some(&Some(remark.clone())));
@@ -127,7 +151,7 @@ impl Fleet {
                 false => [line_of(&mut self.lines, &mut self.used, &remark)].into(),
             };
             self.left_out += u64::from(!kept && !is_remark);
-            put(&mut self.stacks, &mut self.used, (thread, lines), amount);
+            put(&mut self.stacks, &mut self.used, (thread, lines), sum);
         }
     }
 
@@ -141,11 +165,14 @@ impl Fleet {
         self.recording.settings.command = vec![format!("{} recordings", self.added).into_bytes()];
         let mut lines: Vec<(Line, u32)> = self.lines.into_iter().collect();
         lines.sort_by_key(|(_, number)| *number);
-        let stack = |((thread, lines), (samples, weight))| Stack { thread, lines, labels: 0, samples, weight };
-        let mut stacks: Vec<Stack> = self.stacks.into_iter().map(stack).collect();
-        stacks.sort_by(|a, b| (a.thread, &a.lines).cmp(&(b.thread, &b.lines)));
+        let mut stacks: Vec<_> = self.stacks.into_iter().collect();
+        stacks.sort_by(|a, b| a.0.cmp(&b.0));
+        let stack = |((thread, lines), Sum { samples, weight, values })| {
+            (Stack { thread, lines, labels: 0, samples, weight }, values)
+        };
+        let (stacks, values) = stacks.into_iter().map(stack).unzip();
         let lines = lines.into_iter().map(|(line, _)| line).collect();
-        (self.recording, Profile { lines, stacks, ..Profile::default() })
+        (self.recording, Profile { lines, stacks, values: Some(values), held: self.held, ..Profile::default() })
     }
 }
 
@@ -160,11 +187,11 @@ fn line_of(lines: &mut HashMap<Line, u32>, used: &mut usize, line: &Line) -> u32
     })
 }
 
-fn put(stacks: &mut Stacks, used: &mut usize, key: (u32, Box<[u32]>), (samples, weight): (u64, u64)) {
-    let bytes = OF_STACK + 4 * key.1.len();
+fn put(stacks: &mut Stacks, used: &mut usize, key: (u32, Box<[u32]>), added: Sum) {
+    let bytes = OF_STACK + 4 * key.1.len() + 8 * added.values.len();
     let sum = stacks.entry(key).or_insert_with(|| {
         *used += bytes;
-        (0, 0)
+        Sum::default()
     });
-    *sum = (sum.0.saturating_add(samples), sum.1.saturating_add(weight));
+    sum.add(added);
 }

@@ -13,10 +13,10 @@ const LOCKS: usize = 30;
 /// A lock of a process: the process, the address, and the kind of its waits.
 type Lock = (u32, u64, u32);
 
-/// The profile with what each wait was for.
-pub fn with_locks(recording: &Recording, profile: Profile) -> Profile {
+/// The profile with what each wait was for. `told_apart`: also which lock of its kind, and who had it.
+pub fn with_locks(recording: &Recording, profile: Profile, told_apart: bool) -> Profile {
     let waits: HashMap<u32, &LockWait> = recording.lock_waits.iter().map(|w| (w.sample as u32, w)).collect();
-    let most = most_waited_for(recording, &profile, &waits);
+    let most = if told_apart { most_waited_for(recording, &profile, &waits) } else { HashSet::new() };
     let Profile { mut lines, stacks: before, mut entries, .. } = profile;
     let mut texts: HashMap<String, u32> = HashMap::new();
     let mut line = |text: String| {
@@ -31,6 +31,10 @@ pub fn with_locks(recording: &Recording, profile: Profile) -> Profile {
         let Some(stack) = before.get(entry.stack as usize) else { continue };
         let process = process_of(recording, stack.thread);
         let frames = waits.get(&entry.sample).map_or([None; 2], |wait| {
+            if !told_apart {
+                let article = if wait.is_end_of_thread() { "the" } else { "a" };
+                return [None, Some(line(format!("[waiting for {article} {}]", wait.what())))];
+            }
             let has_address = most.contains(&(process, wait.lock, wait.kind));
             let holder =
                 (wait.holder != 0).then(|| line(format!("[held by {}]", holder(recording, process, wait.holder))));
@@ -109,7 +113,7 @@ mod tests {
             lock_waits: vec![wait(0, 1, 8), wait(1, 1, 0), wait(2, 7, 0)],
             ..Recording::default()
         };
-        let shown = with_locks(&recording, profile.clone());
+        let shown = with_locks(&recording, profile.clone(), true);
         assert_eq!(
             folded::render(&shown).lines().collect::<Vec<_>>(),
             [
@@ -120,11 +124,16 @@ mod tests {
             ]
         );
         assert!(shown.stacks.iter().filter(|stack| shown.waits(stack)).count() == 3);
+        // Of many runs, what is the same in each.
+        assert_eq!(
+            folded::render(&with_locks(&recording, profile.clone(), false)).lines().collect::<Vec<_>>(),
+            ["main;work 1", "main;work;[waiting for a mutex] 8", "main;work;[waiting for the end of a thread] 2",]
+        );
         // Of very many locks, those with least waiting have no box of their own.
         let many = (0..40u32).map(|n| entry((n, 1 + u64::from(n)))).collect();
         let waits = (0..40).map(|n| LockWait { lock: 0x1000 + n as u64, ..wait(n, 5, 0) }).collect();
         let recording = Recording { lock_waits: waits, ..recording };
-        let text = folded::render(&with_locks(&recording, Profile { entries: many, ..profile }));
+        let text = folded::render(&with_locks(&recording, Profile { entries: many, ..profile }, true));
         assert!(text.contains("main;work;[waiting for another semaphore] 55\n"), "{text}");
         assert_eq!(text.lines().count(), 31, "{text}");
     }

@@ -66,6 +66,8 @@ pub struct Profile {
     pub fatal: Vec<Box<[u32]>>,
     /// What was left out: threads that did nothing but wait in one place.
     pub idle: Idle,
+    /// The values of each stack ([`crate::values`]), where the recording has no samples to tell them from.
+    pub values: Option<Vec<Box<[u64]>>>,
     /// Of a recording of allocations: which of them these are; `None`: all.
     pub held: Option<Held>,
     /// Whether functions have their lines in their names.

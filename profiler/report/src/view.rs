@@ -27,6 +27,8 @@ pub struct View {
     pub held: Held,
     /// Whether all native code is charged to the function of a language that called it.
     pub charge: bool,
+    /// Whether the profile is added to those of other runs: what is of one run only is left out.
+    pub of_many_runs: bool,
 }
 
 impl From<NativeFrames> for View {
@@ -80,7 +82,7 @@ impl View {
         // Beside what the summary and JSON have of each lock.
         let profile = match (recording.is_lock(), format) {
             (false, _) | (true, Format::Summary | Format::Json) => profile,
-            (true, _) => with_locks(recording, profile),
+            (true, _) => with_locks(recording, profile, !self.of_many_runs),
         };
         let mut profile = select(recording, profile, &self.conditions)?;
         if self.charge {

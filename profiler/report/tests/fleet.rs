@@ -83,14 +83,23 @@ fn stacks_with_little_time_become_one() {
 
 #[test]
 fn values_of_different_kinds_are_not_added() {
-    let mut fleet = Fleet::new(1 << 20);
     let shown = profile(1, &[(&["work"], 1)]);
     let of = |flags: u64| {
         let mut recording = run(100, "main", 1);
         recording.settings.flags = flags as u32;
         recording
     };
-    assert!(fleet.add(&of(Settings::ALLOC.into()), &shown).is_err_and(|why| why.contains("recordings of time")));
-    assert_eq!(fleet.add(&of(0), &shown), Ok(()));
-    assert!(fleet.add(&of(Settings::WALL.into()), &shown).is_err_and(|why| why.contains("wall-clock time")));
+    let kinds = [0, Settings::WALL, Settings::ALLOC, Settings::LOCK];
+    for first in kinds {
+        let mut fleet = Fleet::new(1 << 20);
+        assert_eq!(fleet.add(&of(first.into()), &shown), Ok(()));
+        for second in kinds {
+            let it = of(second.into());
+            let says = format!("it is a recording of {}", it.value().kind);
+            match fleet.add(&it, &shown) {
+                Ok(()) => assert_eq!(first, second),
+                Err(why) => assert!(first != second && why.starts_with(&says), "{first} {second}: {why}"),
+            }
+        }
+    }
 }

@@ -6,10 +6,11 @@
 
 use super::proto::Message;
 use crate::stacks::{Kind, Line, Profile};
+use crate::values;
 use flate2::{write::GzEncoder, Compression};
 use std::collections::HashMap;
 use std::io::Write;
-use uunwind_recording::{Amount, Held, Recording};
+use uunwind_recording::Recording;
 use uunwind_symbolize::hex;
 
 /// Field numbers of `Profile` in profile.proto (<https://github.com/google/pprof/blob/main/proto/profile.proto>).
@@ -26,53 +27,6 @@ mod field {
     pub const PERIOD: u64 = 12;
     pub const COMMENT: u64 = 13;
     pub const DEFAULT_SAMPLE_TYPE: u64 = 14;
-}
-
-/// The values of a sample of allocations, the first four as those of Go's heap profiles are called.
-const MEMORY: [(&str, &str); 6] = [
-    ("alloc_objects", "count"),
-    ("alloc_space", "bytes"),
-    ("inuse_objects", "count"),
-    ("inuse_space", "bytes"),
-    ("temporary_objects", "count"),
-    ("temporary_space", "bytes"),
-];
-
-/// The values of a sample of a wait, as those of Go's mutex profiles are called.
-const LOCKS: [(&str, &str); 2] = [("contentions", "count"), ("delay", "nanoseconds")];
-
-/// The number of waits of each stack, as estimated from the samples; none, if the recording is not of waits.
-fn contentions(recording: &Recording, profile: &Profile) -> Vec<u64> {
-    if !recording.is_lock() {
-        return Vec::new();
-    }
-    let mut sums = vec![0.0; profile.stacks.len()];
-    let of_sample: HashMap<usize, f64> =
-        recording.lock_waits.iter().map(|wait| (wait.sample, recording.waited(wait).count)).collect();
-    for entry in &profile.entries {
-        let count = of_sample.get(&(entry.sample as usize));
-        if let (Some(sum), Some(count)) = (sums.get_mut(entry.stack as usize), count) {
-            *sum += count;
-        }
-    }
-    sums.into_iter().map(|sum: f64| sum.round() as u64).collect()
-}
-
-/// These values of each stack; none, if the recording has no allocations.
-fn memory(recording: &Recording, profile: &Profile) -> Vec<[u64; MEMORY.len()]> {
-    if !recording.is_alloc() {
-        return Vec::new();
-    }
-    let in_use = profile.held.filter(|held| matches!(held, Held::Grown(..))).unwrap_or(Held::End);
-    let kinds = [Held::Total, in_use, Held::Temporary].map(|held| recording.held(held));
-    let mut sums = vec![[0.0; MEMORY.len()]; profile.stacks.len()];
-    for entry in &profile.entries {
-        let of = |held: &Vec<Amount>| held.get(entry.sample as usize).copied().unwrap_or_default();
-        let Some(sums) = sums.get_mut(entry.stack as usize) else { continue };
-        let values = kinds.iter().map(of).flat_map(|amount| [amount.count, amount.bytes]);
-        sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
-    }
-    sums.into_iter().map(|sums| sums.map(|sum| sum.round() as u64)).collect()
 }
 
 /// The string table: each text once; index 0 is the empty text.
@@ -136,13 +90,7 @@ impl Builder<'_> {
         let least = value.unit.least(settings.rate);
         let is_alloc = self.recording.is_alloc();
         let is_lock = self.recording.is_lock();
-        let timed = [("samples", "count"), (name, unit)];
-        let kinds = match (is_alloc, is_lock) {
-            (true, _) => &MEMORY[..],
-            (_, true) => &LOCKS[..],
-            _ => &timed[..],
-        };
-        for (kind, unit) in kinds.iter().copied() {
+        for (kind, unit) in values::kinds(self.recording) {
             let value = self.value_type(kind, unit);
             self.out.message(field::SAMPLE_TYPE, value);
         }
@@ -151,19 +99,11 @@ impl Builder<'_> {
             self.mapping(program);
         }
         let profile = self.profile;
-        let mut values = memory(self.recording, profile).into_iter();
-        let mut contentions = contentions(self.recording, profile).into_iter();
-        for stack in &profile.stacks {
+        for (stack, values) in profile.stacks.iter().zip(values::of(self.recording, profile)) {
             let locations = self.stack(&stack.lines);
             let mut sample = Message::default();
             sample.packed(1, locations);
-            match values.next() {
-                Some(values) => sample.packed(2, values),
-                None => {
-                    let count = contentions.next().unwrap_or(stack.samples);
-                    sample.packed(2, [count, stack.weight.saturating_mul(least)]);
-                }
-            }
+            sample.packed(2, values);
             self.labels(stack.thread, &mut sample);
             self.own_labels(stack.labels, &mut sample);
             self.out.message(field::SAMPLE, sample);
