@@ -81,6 +81,47 @@ fn waits_for_locks_are_mutex_profiles() {
     assert_eq!(by_kind(&got), by_kind(&all), "{}", recording.outcome.text());
 }
 
+/// Memory: what was allocated is in one profile, and what is held in each until it is freed, or its process ends.
+#[test]
+fn memory_that_is_held_is_in_each_profile() {
+    let scratch = paths::scratch("push-memory");
+    let server = Server::start(|_| ok());
+    let program = compile::gcc(&scratch, "grows", &["native/grows.c"], &["-O1", "-g"]);
+    let options = ["--mode", "alloc", "--all", "--push", &server.url(), "--push-every", "1"];
+    let recording = uu::record(&scratch, &options, |_| {}, &[program.as_os_str()]).expect_code(0);
+    let requests = server.end();
+    let of = |profile: &Profile, function: &str| -> Vec<u64> {
+        let stacks = profile.stacks.iter().filter(|(stack, _)| stack.split(';').any(|name| name == function));
+        stacks.fold(vec![0; 4], |sums, (_, values)| sums.iter().zip(values).map(|(sum, value)| sum + value).collect())
+    };
+    let (mut all, mut held, mut seen) = (Profile::default(), 0, 0);
+    for request in &requests {
+        assert_eq!(request.parameter("units"), "objects");
+        let body = String::from_utf8_lossy(&request.body);
+        let config = body.lines().find(|line| line.starts_with("{\"alloc_objects\"")).expect("a part");
+        let config: serde_json::Value = serde_json::from_str(config).expect("JSON");
+        assert_eq!(config["inuse_space"]["aggregation"], "average", "{config}");
+        let profile = request.profile();
+        assert_eq!(
+            profile.types[..4],
+            ["alloc_objects/count", "alloc_space/bytes", "inuse_objects/count", "inuse_space/bytes"]
+        );
+        all.add(&profile);
+        let (kept, dropped) = (of(&profile, "keeps"), of(&profile, "drops"));
+        held += kept[1];
+        // The last one is of the time when the program has ended.
+        assert!(kept[3] == held || kept[3] == 0 && held == 30 * 100_000, "{kept:?} of {held}");
+        assert!(dropped[3] <= 100_000, "{dropped:?}");
+        seen += u64::from(kept[3] > 0);
+    }
+    assert!(seen >= 2, "{} profiles: {}", requests.len(), recording.outcome.text());
+    let local = local(&recording, &scratch);
+    for function in ["keeps", "drops"] {
+        assert_eq!(of(&all, function)[..2], [30, 30 * 100_000], "{function}");
+        assert_eq!(of(&local, function)[..2], [30, 30 * 100_000], "{function}");
+    }
+}
+
 /// The stacks without the addresses of locks: a profile has those of the locks that are waited for most in it.
 fn by_kind(profile: &Profile) -> BTreeMap<String, Vec<u64>> {
     let mut kinds: BTreeMap<String, Vec<u64>> = BTreeMap::new();
@@ -181,7 +222,6 @@ fn wrong_values_are_refused_before_the_program_starts() {
         (&["--push", "http://h", "--service", "a b"], "the service's name is"),
         (&["--push", "http://h", "--push-every", "0"], "--push-every 0: the time must be"),
         (&["--push", "http://h", "--names", "later"], "leave --names and --unwind out"),
-        (&["--push", "http://h", "--mode", "alloc"], "--push and --mode alloc do not go together"),
         (&["--push-every", "7"], "give --push URL"),
         (&["--label", "x"], "a label is KEY=VALUE"),
     ] {

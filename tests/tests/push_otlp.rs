@@ -126,6 +126,45 @@ fn a_collector_gets_every_sample_once_as_the_schema_has_it() {
     assert!(recording.outcome.stderr.contains(&said), "{said}: {}", recording.outcome.text());
 }
 
+/// Memory: a profile for each value, without times. What was allocated is in one request, what is held in each.
+#[test]
+fn memory_is_four_profiles() {
+    let scratch = paths::scratch("push-otlp-memory");
+    let Some(python) = reader() else { return };
+    let server = Server::start(|_| Does::Answers(OK.to_vec()));
+    let program = compile::gcc(&scratch, "grows", &["native/grows.c"], &["-O1", "-g"]);
+    let url = format!("otlp+{}", server.url());
+    let options = ["--mode", "alloc", "--all", "--push", &url, "--push-every", "1"];
+    let recording = uu::record(&scratch, &options, |_| {}, &[program.as_os_str()]).expect_code(0);
+    let requests = read(&python, &scratch, &server.end());
+    let sums = |requests: &[Value]| {
+        let mut sums: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+        for sample in samples(requests) {
+            let [names, kind] = [2, 3].map(|place: usize| sample[place].as_str().expect("a text").to_owned());
+            *sums.entry(kind).or_default().entry(names).or_default() += sample[4].as_u64().expect("a value");
+        }
+        sums
+    };
+    let all = sums(&requests);
+    for (place, kind) in ["alloc_objects", "alloc_space"].into_iter().enumerate() {
+        let expected = local(&recording, &scratch).stacks.into_iter().map(|(stack, values)| (stack, values[place]));
+        assert_eq!(all[kind], expected.filter(|(_, value)| *value > 0).collect(), "{}", recording.outcome.text());
+    }
+    let mut allocated = 0;
+    for request in &requests {
+        let of = sums(std::slice::from_ref(request));
+        let of_keeps = |kind: &str| -> u64 {
+            let stacks = of.get(kind).into_iter().flatten();
+            stacks.filter(|(stack, _)| stack.split(';').any(|name| name == "keeps")).map(|(_, value)| value).sum()
+        };
+        allocated += of_keeps("alloc_space");
+        // The last one may be of the time when the program has ended.
+        let held = of_keeps("inuse_space");
+        assert!(held == allocated || held == 0 && allocated == 30 * 100_000, "{held} of {allocated}");
+    }
+    assert!(requests.len() >= 3 && allocated == 30 * 100_000, "{allocated}: {}", recording.outcome.text());
+}
+
 #[test]
 fn a_collector_by_https_at_its_own_place() {
     let scratch = paths::scratch("push-otlp-tls");

@@ -111,10 +111,6 @@ pub(super) fn check(options: &Options, mode: Mode, format: Format) -> Result<(),
             is_pushed && (options.names == "later" || is_late),
             "--push sends profiles with names while the program runs: leave --names and --unwind out",
         ),
-        (
-            is_pushed && mode == Mode::Alloc,
-            "--push and --mode alloc do not go together: who holds memory is known at the end. Leave one of them out",
-        ),
     ];
     match cases.into_iter().find(|(is_given, _)| *is_given) {
         Some((_, text)) => Err(Failure::new(text)),
@@ -143,7 +139,6 @@ mod tests {
             (&["--label", "a", "p"], "--label a: "),
             (&["--label", "=b", "p"], "--label =b: "),
             (&["--push", "http://localhost:1", "--names", "later", "p"], "--names"),
-            (&["--push", "http://localhost:1", "--mode", "alloc", "p"], "--mode alloc"),
             (&["--every-bytes", "5", "p"], "--every-bytes is for --mode alloc"),
             (&["--mmap", "p"], "--mmap is for --mode alloc"),
             (&["--all", "p"], "--all is for"),

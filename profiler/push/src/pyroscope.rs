@@ -5,7 +5,7 @@ use crate::attempt::Attempt;
 use crate::http::{post, Answer};
 use crate::target::Target;
 use crate::tls::Trust;
-use crate::window::Profile;
+use crate::window::{Of, Profile};
 use std::io;
 use std::time::Duration;
 
@@ -13,11 +13,14 @@ use std::time::Duration;
 /// line's end.
 const BOUNDARY: &str = "uu-7c1f0e0b5d3a49f2-profile";
 
-/// What stands in the query of a profile of waits.
+/// What stands in the query of a profile of waits, and of one of memory.
 const OF_WAITS: &str = "&units=lock_samples&";
-/// How its values are called there: as those of the mutex profiles that
+const OF_MEMORY: &str = "&units=objects&";
+/// How the values of waits are called there: as those of the mutex profiles that
 /// [Go's client](https://github.com/grafana/pyroscope-go) sends, because the store knows profiles by their values.
-const CONFIG: &str = r#"{"contentions":{"display-name":"mutex_count","units":"lock_samples"},"delay":{"display-name":"mutex_duration","units":"lock_nanoseconds"}}"#;
+const WAITS: &str = r#"{"contentions":{"display-name":"mutex_count","units":"lock_samples"},"delay":{"display-name":"mutex_duration","units":"lock_nanoseconds"}}"#;
+/// The values of memory, as that client describes them: what is in use is no sum over time.
+const MEMORY: &str = r#"{"alloc_objects":{"units":"objects"},"alloc_space":{"units":"bytes"},"inuse_objects":{"units":"objects","aggregation":"average"},"inuse_space":{"units":"bytes","aggregation":"average"}}"#;
 
 /// Sends a profile by POST to `/ingest`, as a file of a form, with this query. Takes at most about `longest`.
 pub(crate) fn ingest(
@@ -31,12 +34,13 @@ pub(crate) fn ingest(
         "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"profile\"; filename=\"profile.pb.gz\"\r\n\
          Content-Type: application/octet-stream\r\n\r\n"
     );
-    let config = match query.contains(OF_WAITS) {
-        true => format!(
+    let described = [(OF_WAITS, WAITS), (OF_MEMORY, MEMORY)];
+    let config = match described.iter().find(|(units, _)| query.contains(units)) {
+        Some((_, config)) => format!(
             "\r\n--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"sample_type_config\"; \
-             filename=\"sample_type_config.json\"\r\nContent-Type: application/json\r\n\r\n{CONFIG}"
+             filename=\"sample_type_config.json\"\r\nContent-Type: application/json\r\n\r\n{config}"
         ),
-        false => String::new(),
+        None => String::new(),
     };
     let after = format!("{config}\r\n--{BOUNDARY}--\r\n");
     let headers = format!("Content-Type: multipart/form-data; boundary={BOUNDARY}\r\n");
@@ -72,7 +76,11 @@ pub(crate) fn query(name: &str, profile: &Profile) -> String {
     let (from, until) = (from / 1_000_000_000, until.div_ceil(1_000_000_000));
     let name = encoded(name);
     // Without a rate, what the store takes for one by default.
-    let (rate, units) = profile.rate.map_or((100, OF_WAITS), |rate| (rate, "&units=samples&"));
+    let (rate, units) = match profile.of {
+        Of::Time(rate) => (rate, "&units=samples&"),
+        Of::Waits => (100, OF_WAITS),
+        Of::Memory => (100, OF_MEMORY),
+    };
     format!("name={name}&from={from}&until={until}&format=pprof&spyName=uu&sampleRate={rate}{units}aggregationType=sum")
 }
 
@@ -98,7 +106,7 @@ mod tests {
             bytes: vec![],
             from: 1_500_000_000,
             until: 11_500_000_000,
-            rate: Some(99),
+            of: Of::Time(99),
             samples: 7,
             query: String::new(),
         };

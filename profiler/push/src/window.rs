@@ -3,7 +3,7 @@
 use crate::otlp;
 use crate::pyroscope;
 use crate::target::{Protocol, Target};
-use uunwind_recording::Recording;
+use uunwind_recording::{Held, Recording};
 use uunwind_report::formats::{export, pprof::gzip, render, Format};
 use uunwind_report::view::View;
 
@@ -16,12 +16,33 @@ pub struct Profile {
     pub from: u64,
     /// See `from`.
     pub until: u64,
-    /// Sampling rate, in Hz; `None`: it is of waits for locks.
-    pub rate: Option<u32>,
+    /// What its values are of.
+    pub of: Of,
     /// Number of samples.
     pub samples: u64,
     /// The query of its request.
     pub(crate) query: String,
+}
+
+/// What the values of a profile are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// Time, sampled at this rate in Hz.
+    Time(u32),
+    /// Waits for locks.
+    Waits,
+    /// Allocations: those since the last profile, and what is held at the end of this one.
+    Memory,
+}
+
+impl Of {
+    fn recording(recording: &Recording) -> Of {
+        match (recording.is_lock(), recording.is_alloc()) {
+            (true, _) => Of::Waits,
+            (_, true) => Of::Memory,
+            _ => Of::Time(recording.settings.rate),
+        }
+    }
 }
 
 /// How much of a recording was made profiles of.
@@ -58,24 +79,31 @@ impl Windows {
         (settings.start_unix, settings.start_monotonic) = (unix(start), start);
         let counts = (recording.samples.len(), recording.starts.len());
         let gone = self.samples.min(counts.0);
-        recording.samples.drain(..gone);
+        let of = Of::recording(recording);
+        let mut view = view.clone();
+        // Memory that was allocated before may still be held.
+        if of == Of::Memory {
+            view.since = Some(gone);
+        } else {
+            recording.samples.drain(..gone);
+        }
         recording.lock_waits.retain(|wait| wait.sample >= gone);
         recording.lock_waits.iter_mut().for_each(|wait| wait.sample -= gone);
         recording.starts.drain(..self.starts.min(counts.1));
         (self.samples, self.starts, self.end) = (counts.0, counts.1, end);
-        if recording.samples.is_empty() && recording.starts.is_empty() {
+        let is_held = || recording.held(Held::Now).iter().any(|amount| amount.count > 0.0);
+        let samples = (counts.0 - gone) as u64;
+        if samples == 0 && recording.starts.is_empty() && !(of == Of::Memory && is_held()) {
             return Ok(None);
         }
-        let samples = recording.samples.len() as u64;
         let bytes = match &self.target.protocol {
-            Protocol::Pyroscope { .. } => render(Format::PprofGz, recording, view.clone())?,
+            Protocol::Pyroscope { .. } => render(Format::PprofGz, recording, view)?,
             Protocol::Otlp { resource } => {
-                gzip(&export(recording, view.clone(), resource)?).map_err(|error| error.to_string())?
+                gzip(&export(recording, view, resource)?).map_err(|error| error.to_string())?
             }
         };
-        let rate = (!recording.is_lock()).then_some(recording.settings.rate);
         let query = String::new();
-        let mut profile = Profile { bytes, from: unix(start), until: unix(end), rate, samples, query };
+        let mut profile = Profile { bytes, from: unix(start), until: unix(end), of, samples, query };
         profile.query = match &self.target.protocol {
             Protocol::Pyroscope { name } => pyroscope::query(name, &profile),
             Protocol::Otlp { .. } => otlp::REQUEST.to_owned(),

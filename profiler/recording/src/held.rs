@@ -11,6 +11,8 @@ pub enum Held {
     Peak,
     /// Those that were not freed before the end.
     End,
+    /// The same without those of processes that have ended before.
+    Now,
     /// All that were made, whether freed or not.
     Total,
     /// Those that their thread freed before it made another one.
@@ -180,7 +182,7 @@ impl Recording {
         let (after, at) = match held {
             Held::Peak => (None, self.memory().peak_time),
             Held::Grown(from, to) => (Some(since(from)), since(to)),
-            Held::End | Held::Total | Held::Temporary => (None, 0),
+            Held::End | Held::Now | Held::Total | Held::Temporary => (None, 0),
         };
         for allocation in &self.allocations {
             let (Some(sample), Some(chosen)) = (self.samples.get(allocation.sample), chosen.get_mut(allocation.sample))
@@ -192,6 +194,7 @@ impl Recording {
                 Held::Temporary => Some(allocation.size).filter(|_| allocation.is_temporary),
                 _ if allocation.id == 0 => None,
                 Held::End => allocation.left_at_end(),
+                Held::Now => allocation.left_after(u64::MAX),
                 Held::Grown(..) if after.is_some_and(|after| sample.time <= after) => None,
                 Held::Grown(_, u64::MAX) => allocation.left_at_end(),
                 Held::Peak | Held::Grown(..) if sample.time > at => None,

@@ -178,6 +178,15 @@ pub fn held(recording: &Recording, mut profile: Profile, held: Held) -> Profile 
     Profile { held: Some(held), ..keep(profile, &all, |entry| of(entry).count > 0.0) }
 }
 
+/// The allocations of a recording after the first of this number of samples, and those that are still held of all.
+pub fn since(recording: &Recording, profile: Profile, since: usize) -> Profile {
+    let held = recording.held(Held::Now);
+    let is_held = |entry: &Entry| held.get(entry.sample as usize).is_some_and(|amount| amount.count > 0.0);
+    let all = vec![true; profile.stacks.len()];
+    let profile = Profile { since: Some(since), ..profile };
+    keep(profile, &all, |entry| entry.sample as usize >= since || is_held(entry))
+}
+
 /// The stacks that are `kept`, with the samples that are wanted.
 fn keep(profile: Profile, kept: &[bool], is_wanted: impl Fn(&Entry) -> bool) -> Profile {
     let mut place: Vec<Option<u32>> = vec![None; profile.stacks.len()];

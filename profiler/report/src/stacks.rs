@@ -68,6 +68,9 @@ pub struct Profile {
     pub idle: Idle,
     /// The values of each stack ([`crate::values`]), where the recording has no samples to tell them from.
     pub values: Option<Vec<Box<[u64]>>>,
+    /// Of a recording of allocations: how many of its samples an earlier profile has. These are in use, if they are,
+    /// and were allocated before.
+    pub since: Option<usize>,
     /// Of a recording of allocations: which of them these are; `None`: all.
     pub held: Option<Held>,
     /// Whether functions have their lines in their names.

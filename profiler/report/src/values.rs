@@ -33,6 +33,9 @@ pub fn kinds(recording: &Recording) -> Vec<Kind> {
     vec![("samples", "count"), (value.name, value.unit.name())]
 }
 
+/// The number of values of allocations that other profilers have, too: the first ones.
+pub const COMMON: usize = 4;
+
 /// The values of each stack, in the order of [`kinds`].
 pub fn of(recording: &Recording, profile: &Profile) -> Vec<Box<[u64]>> {
     if let Some(values) = &profile.values {
@@ -66,8 +69,17 @@ fn contentions(recording: &Recording, profile: &Profile) -> Vec<u64> {
 }
 
 fn memory(recording: &Recording, profile: &Profile) -> Vec<Box<[u64]>> {
-    let in_use = profile.held.filter(|held| matches!(held, Held::Grown(..))).unwrap_or(Held::End);
-    let kinds = [Held::Total, in_use, Held::Temporary].map(|held| recording.held(held));
+    let in_use = match (profile.since, profile.held) {
+        (Some(_), _) => Held::Now,
+        (None, Some(held @ Held::Grown(..))) => held,
+        (None, _) => Held::End,
+    };
+    let mut kinds = [Held::Total, in_use, Held::Temporary].map(|held| recording.held(held));
+    let [total, _, temporary] = &mut kinds;
+    // An earlier profile has them.
+    for earlier in [total, temporary] {
+        earlier.iter_mut().take(profile.since.unwrap_or(0)).for_each(|amount| *amount = Amount::default());
+    }
     let mut sums = vec![[0.0; MEMORY.len()]; profile.stacks.len()];
     for entry in &profile.entries {
         let of = |held: &Vec<Amount>| held.get(entry.sample as usize).copied().unwrap_or_default();

@@ -5,7 +5,7 @@ use crate::formats::Format;
 use crate::hide::NativeFrames;
 use crate::lock_frames::with_locks;
 use crate::resolve::Resolver;
-use crate::selection::{group, held, select, without_idle, Condition, Groups};
+use crate::selection::{group, held, select, since as since_then, without_idle, Condition, Groups};
 use crate::stacks::{Entry, Merger, Profile};
 use std::collections::HashSet;
 use uunwind_recording::Held;
@@ -27,6 +27,8 @@ pub struct View {
     pub held: Held,
     /// Whether all native code is charged to the function of a language that called it.
     pub charge: bool,
+    /// Of a recording of allocations: how many of its samples an earlier profile has.
+    pub since: Option<usize>,
     /// Whether the profile is added to those of other runs: what is of one run only is left out.
     pub of_many_runs: bool,
 }
@@ -70,10 +72,13 @@ impl View {
         let profile = match (recording.is_alloc(), format) {
             (false, _) => profile,
             // It has values of its own for all of them, but for those between two times.
-            (true, Format::Pprof | Format::PprofGz | Format::Json | Format::Html)
+            (true, Format::Pprof | Format::PprofGz | Format::Otlp | Format::Json | Format::Html)
                 if !matches!(self.held, Held::Grown(..)) =>
             {
-                profile
+                match self.since {
+                    Some(since) => since_then(recording, profile, since),
+                    None => profile,
+                }
             }
             (true, _) => held(recording, profile, self.held),
         };

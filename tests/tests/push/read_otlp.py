@@ -2,7 +2,7 @@
 
 Each field must be one of the schema, each index lead to an entry, and each rule hold that profiles.proto states. Prints
 as JSON what the requests have: their resources, and for each sample its process, thread, stack (leaf first), time and
-value.
+value. Of memory, samples have no time: the name of the value stands there.
 
 With "answers" in place of files, prints answers of receivers, in hexadecimal.
 """
@@ -27,6 +27,14 @@ if sys.argv[1] == "answers":
     answers = {"all": all_of_it, "warning": warning, "rejected": rejected}
     print(json.dumps({name: answer.SerializeToString().hex() for name, answer in answers.items()}))
     sys.exit()
+
+
+MEMORY = {
+    ("alloc_objects", "count"),
+    ("alloc_space", "bytes"),
+    ("inuse_objects", "count"),
+    ("inuse_space", "bytes"),
+}
 
 
 def check_fields(message):
@@ -101,18 +109,25 @@ def read(path):
         assert scope.scope.name == "uu" and scope.scope.version
         for profile in scope.profiles:
             kind = profile.sample_type
-            assert (text[kind.type_strindex], text[kind.unit_strindex]) == ("cpu", "nanoseconds")
-            assert profile.period_type == kind and profile.period > 0
+            kind = (text[kind.type_strindex], text[kind.unit_strindex])
+            period = (text[profile.period_type.type_strindex], text[profile.period_type.unit_strindex])
+            assert profile.period > 0
+            assert (kind, period) == (("cpu", "nanoseconds"),) * 2 or (kind in MEMORY and period == ("space", "bytes"))
             end = profile.time_unix_nano + profile.duration_nano
             identities = set()
             for sample in profile.samples:
-                assert len(sample.values) == len(sample.timestamps_unix_nano) > 0
+                is_timed = kind not in MEMORY
+                assert len(sample.values) > 0 and min(sample.values) > 0
+                assert len(sample.timestamps_unix_nano) == (len(sample.values) if is_timed else 0)
                 assert links[sample.link_index] == links[0]
                 identity = (sample.stack_index, frozenset(sample.attribute_indices))
                 assert identity not in identities, "a sample that should be one with another"
                 identities.add(identity)
                 thread = attributes_of(sample.attribute_indices)["thread.id"]
                 names = names_of(sample.stack_index)
+                if not is_timed:
+                    assert len(sample.values) == 1
+                    samples.append([known["process.pid"], thread, names, kind[0], sample.values[0]])
                 for time, value in zip(sample.timestamps_unix_nano, sample.values):
                     assert profile.time_unix_nano <= time <= end, (profile.time_unix_nano, time, end)
                     samples.append([known["process.pid"], thread, names, time, value])

@@ -1,11 +1,12 @@
 //! Profiles of OpenTelemetry: a `ProfilesData` message
 //! ([opentelemetry-proto 1.11.0](https://github.com/open-telemetry/opentelemetry-proto/blob/v1.11.0/opentelemetry/proto/profiles/v1development/profiles.proto),
 //! package `v1development`, which may still change). One profile of CPU time for each process; each sample has the
-//! times at which its stack was met.
+//! times at which its stack was met. Of allocations four profiles, as a profile has one value.
 
 use super::proto::Message;
 use super::threads;
 use crate::stacks::{Entry, Kind, Line, Profile, Stack};
+use crate::values;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use uunwind_recording::Recording;
@@ -86,6 +87,7 @@ pub fn render(recording: &Recording, profile: &Profile, known: &[(String, String
     for (_, thread) in threads::sampled(recording, profile) {
         processes.entry(thread.process).or_default().push(thread);
     }
+    let memory = recording.is_alloc().then(|| values::of(recording, profile));
     let mut out = Message::default();
     for (process, threads) in processes {
         let mut of_scope = Message::default();
@@ -93,7 +95,14 @@ pub fn render(recording: &Recording, profile: &Profile, known: &[(String, String
         scope.bytes(1, b"uu");
         scope.bytes(2, recording.settings.uu_version.as_bytes());
         of_scope.message(1, scope);
-        of_scope.message(2, dictionary.profile(&threads));
+        match &memory {
+            Some(values) => {
+                for value in 0..values::COMMON {
+                    of_scope.message(2, dictionary.memory(process, values, value));
+                }
+            }
+            None => of_scope.message(2, dictionary.profile(&threads)),
+        }
         let mut of_process = Message::default();
         of_process.message(1, resource(recording, process, known));
         of_process.message(2, of_scope);
@@ -137,42 +146,73 @@ impl Dictionary<'_> {
     fn profile(&mut self, threads: &[threads::Thread<'_>]) -> Message {
         let settings = &self.recording.settings;
         let least = self.recording.value().unit.least(settings.rate);
+        let value = self.recording.value();
+        let kind = (value.name, value.unit.name());
         let mut out = Message::default();
-        out.message(1, self.value_type());
+        out.message(1, self.value_type(kind));
         for thread in threads {
             let mut stacks: BTreeMap<(&[u32], u32), Vec<&Entry>> = BTreeMap::new();
             for (entry, Stack { lines, labels, .. }) in &thread.entries {
                 stacks.entry((lines, *labels)).or_default().push(entry);
             }
-            let id = self.attribute("thread.id", Value::Number(thread.tid.into()));
-            let name = self.attribute("thread.name", Value::Text(thread.name.to_owned()));
             for ((lines, labels), entries) in stacks {
-                let mut sample = Message::default();
-                sample.number(1, self.stack(lines));
-                // Keys are unique.
-                let own = ["thread.id", "thread.name"];
-                let labels = self.recording.labels.of(labels).iter().filter(|(key, _)| !own.contains(&&**key));
-                let labels: Vec<u64> =
-                    labels.map(|(key, value)| self.attribute(key, Value::Text(value.clone()))).collect();
-                sample.packed(2, [id, name].into_iter().chain(labels));
+                let mut sample = self.sample(lines, (thread.tid, thread.name), labels);
                 sample.packed(4, entries.iter().map(|entry| entry.weight.saturating_mul(least)));
                 // Threads' times are since the beginning.
                 sample.packed_fixed(5, entries.iter().map(|entry| settings.start_unix.saturating_add(entry.time)));
                 out.message(2, sample);
             }
         }
-        out.fixed(3, settings.start_unix);
-        let end = self.recording.end.as_ref().map_or(0, |end| end.time);
-        out.number(4, end.saturating_sub(settings.start_monotonic));
-        out.message(5, self.value_type());
-        out.number(6, least);
+        self.time_and_period(&mut out, least);
         out
     }
 
-    fn value_type(&mut self) -> Message {
+    /// One value of the allocations of one process.
+    fn memory(&mut self, process: u32, values: &[Box<[u64]>], value: usize) -> Message {
+        let kind = values::kinds(self.recording).get(value).copied().unwrap_or_default();
         let mut out = Message::default();
-        out.number(1, self.text(self.recording.value().name));
-        out.number(2, self.text(self.recording.value().unit.name()));
+        out.message(1, self.value_type(kind));
+        let (recording, profile) = (self.recording, self.profile);
+        for (stack, values) in profile.stacks.iter().zip(values) {
+            let thread = recording.threads.get(stack.thread as usize).filter(|thread| thread.process == process);
+            let amount = values.get(value).copied().filter(|amount| *amount > 0);
+            let (Some(thread), Some(amount)) = (thread, amount) else { continue };
+            let mut sample = self.sample(&stack.lines, (thread.tid, &thread.name), stack.labels);
+            sample.packed(4, [amount]);
+            out.message(2, sample);
+        }
+        self.time_and_period(&mut out, recording.settings.rate.into());
+        out
+    }
+
+    /// A sample without values: its stack, its thread and its labels.
+    fn sample(&mut self, lines: &[u32], (tid, name): (u32, &str), labels: u32) -> Message {
+        let mut sample = Message::default();
+        sample.number(1, self.stack(lines));
+        let id = self.attribute("thread.id", Value::Number(tid.into()));
+        let name = self.attribute("thread.name", Value::Text(name.to_owned()));
+        // Keys are unique.
+        let own = ["thread.id", "thread.name"];
+        let labels = self.recording.labels.of(labels).iter().filter(|(key, _)| !own.contains(&&**key));
+        let labels: Vec<u64> = labels.map(|(key, value)| self.attribute(key, Value::Text(value.clone()))).collect();
+        sample.packed(2, [id, name].into_iter().chain(labels));
+        sample
+    }
+
+    fn time_and_period(&mut self, out: &mut Message, period: u64) {
+        let settings = &self.recording.settings;
+        out.fixed(3, settings.start_unix);
+        let end = self.recording.end.as_ref().map_or(0, |end| end.time);
+        out.number(4, end.saturating_sub(settings.start_monotonic));
+        let value = self.recording.value();
+        out.message(5, self.value_type((value.name, value.unit.name())));
+        out.number(6, period);
+    }
+
+    fn value_type(&mut self, (name, unit): values::Kind) -> Message {
+        let mut out = Message::default();
+        out.number(1, self.text(name));
+        out.number(2, self.text(unit));
         out
     }
 

@@ -48,7 +48,7 @@ pub fn render(recording: &Recording, profile: &Profile) -> Result<Vec<u8>, Strin
     let title = match profile.held {
         Some(Held::Grown(..)) => grown.as_deref().unwrap_or_default(),
         Some(Held::Peak) => "Memory held at its peak",
-        Some(Held::End) => "Memory held at the end",
+        Some(Held::End | Held::Now) => "Memory held at the end",
         Some(Held::Total) => "Memory allocated",
         Some(Held::Temporary) => "Memory freed before the thread's next allocation",
         None => recording.value().title,

@@ -31,7 +31,9 @@ pub fn head(recording: &Recording, profile: &Profile, out: &mut String) {
     let shown = match profile.held {
         Some(Held::Grown(..)) => grown.as_deref().unwrap_or_default(),
         Some(Held::Peak) => "what was held at the peak (--memory end, total, temporary: the others)",
-        Some(Held::End) => "what was not freed before the end (--memory peak, total, temporary: the others)",
+        Some(Held::End | Held::Now) => {
+            "what was not freed before the end (--memory peak, total, temporary: the others)"
+        }
         Some(Held::Total) | None => "all that was allocated (--memory peak, end, temporary: the others)",
         Some(Held::Temporary) => "what was temporary (--memory peak, end, total: the others)",
     };
