@@ -4,6 +4,7 @@
 //! The tests run the tree that `ci/build` lays out, never the objects that `cargo test` builds: those are linked with
 //! std and are not what is shipped.
 
+pub mod agents;
 pub mod attached;
 pub mod browser;
 pub mod builds;
@@ -55,4 +56,5 @@ pub mod standing;
 pub mod terminal;
 pub mod uu;
 pub mod waits;
+pub mod web;
 pub use uunwind_skips as skips;

@@ -2,111 +2,16 @@
 //! go.
 
 use serde_json::Value;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Command;
 use uunwind_skips::skipped;
+use uunwind_tests::agents::{head, is_as_before, list, socket, Agent};
 use uunwind_tests::receiver::{ok, sums, Request, Server};
 use uunwind_tests::running::{wait_for, Running};
 use uunwind_tests::{compile, interpreters, paths, process, uu};
-
-/// An agent that runs.
-struct Agent {
-    child: Child,
-    scratch: PathBuf,
-}
-
-/// What every file begins with. Budgets must not interfere on a slow machine.
-fn head(server: &Server) -> String {
-    format!(
-        "[push]\nurl = \"{}\"\nevery = 1\n[agent]\nrate = 199\nscan = 1\ncpu = 100\nmemory = \"3G\"\n",
-        server.url()
-    )
-}
-
-impl Agent {
-    /// Starts one with this file. `change`: of the command.
-    fn start_as(scratch: &Path, config: &str, change: impl FnOnce(&mut Command)) -> Agent {
-        fs::write(scratch.join("agent.toml"), config).expect("a file");
-        let log = File::create(scratch.join("agent.log")).expect("a file");
-        let mut command = uu::command(scratch, &["agent", "-c"]);
-        command.arg(scratch.join("agent.toml")).arg("--socket").arg(socket(scratch)).env("TMPDIR", scratch).stderr(log);
-        change(&mut command);
-        let child = command.spawn().expect("uu");
-        let mut agent = Agent { child, scratch: scratch.to_path_buf() };
-        wait_for("the agent's first lines", || agent.said().contains("the agent runs"));
-        agent
-    }
-
-    fn start(scratch: &Path, config: &str) -> Agent {
-        Agent::start_as(scratch, config, |_| ())
-    }
-
-    /// What it has said so far; it runs.
-    #[track_caller]
-    fn said(&mut self) -> String {
-        let said = self.log();
-        assert!(self.child.try_wait().expect("its state").is_none(), "it has ended: {said}");
-        said
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.scratch.join("agent.log")).expect("a log")
-    }
-
-    fn status(&mut self) -> Value {
-        self.said();
-        let mut command = uu::command(&self.scratch, &["agent", "status", "--json", "--socket"]);
-        let out = process::run(command.arg(socket(&self.scratch)), &self.scratch, uu::LIMIT).expect_code(0);
-        serde_json::from_str(&out.stdout).expect("JSON")
-    }
-
-    /// Waits until it samples these processes.
-    #[track_caller]
-    fn wait_for(&mut self, pids: &[u32]) {
-        wait_for("processes to be profiled", || {
-            let status = self.status();
-            let is_sampled = |pid: &u32| {
-                let is_it = |entry: &&Value| entry["pid"] == *pid && entry["how"] != "begins";
-                list(&status, "processes").iter().any(|entry| is_it(&entry))
-            };
-            pids.iter().all(is_sampled)
-        });
-    }
-
-    fn signal(&self, signal: i32) {
-        // SAFETY: plain system call; the child is not waited for yet.
-        unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
-    }
-
-    /// Ends it, and returns what it has said.
-    #[track_caller]
-    fn end(mut self) -> String {
-        self.signal(libc::SIGTERM);
-        let status = self.child.wait().expect("its end");
-        let said = self.log();
-        assert_eq!(status.code(), Some(0), "{said}");
-        assert!(!socket(&self.scratch).exists(), "its socket is left");
-        said
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn socket(scratch: &Path) -> PathBuf {
-    scratch.join("run/agent.sock")
-}
-
-fn list<'v>(status: &'v Value, key: &str) -> &'v [Value] {
-    status[key].as_array().expect("a list")
-}
 
 fn service(scratch: &Path) -> PathBuf {
     compile::gcc(scratch, "served", &["native/served.c"], &[])
@@ -136,17 +41,6 @@ fn work(running: &mut Running) -> (u64, u64) {
 
 fn of(requests: &[Request], name: &str) -> Vec<Request> {
     requests.iter().filter(|request| request.parameter("name") == name).cloned().collect()
-}
-
-/// Nothing of uu is mapped there, and the sampler's signal has no handler.
-#[track_caller]
-fn is_as_before(pid: u32) {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("a process");
-    assert!(!maps.contains("memfd:uu-"), "{maps}");
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).expect("a mask");
-    let caught = u64::from_str_radix(caught, 16).expect("a number");
-    assert_eq!(caught >> (libc::SIGSTKFLT - 1) & 1, 0, "{status}");
 }
 
 #[test]
@@ -392,13 +286,10 @@ fn a_file_that_is_read_again_changes_what_is_profiled() {
     let both = head(&server) + &stays_rule + &rule(&scratch, "leaves", "service = \"leaves\"");
     let mut agent = Agent::start(&scratch, &both);
     agent.wait_for(&[leaves.pid(), stays.pid()]);
-    let write = |text: &str| fs::write(scratch.join("agent.toml"), text).expect("a file");
-    write("[push");
-    agent.signal(libc::SIGHUP);
+    agent.reread("[push");
     wait_for("an error", || agent.said().contains("line 1: this is not TOML"));
     assert_eq!(list(&agent.status(), "processes").len(), 2);
-    write(&(head(&server) + &stays_rule));
-    agent.signal(libc::SIGHUP);
+    agent.reread(&(head(&server) + &stays_rule));
     wait_for("one of both to be left", || list(&agent.status(), "processes").len() == 1);
     is_as_before(leaves.pid());
     agent.wait_for(&[stays.pid()]);

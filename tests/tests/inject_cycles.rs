@@ -2,15 +2,14 @@
 //! times, else a few): no request fails, no exit code changes, and nothing is left.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
-use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
+use std::panic::{catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use uunwind_tests::looks::Looks;
 use uunwind_tests::running::Running;
 use uunwind_tests::skips::skipped;
+use uunwind_tests::web::{served, Load};
 use uunwind_tests::{compile, interpreters, paths, process, uu};
 
 fn cycles() -> u32 {
@@ -53,44 +52,14 @@ fn all_cycles(name: &str, scratch: &Path, pid: u32, options: &[&str]) {
     println!("{name}: {} cycles", cycles());
 }
 
-/// Asks a web server until `over` says so, and counts its answers; a request that fails is a failure.
-fn ask(port: u16, over: &AtomicBool, answers: &AtomicU64) {
-    let request = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n";
-    let mut server = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
-    while !over.load(Ordering::Relaxed) {
-        server.write_all(request).expect("a request");
-        let mut text = Vec::new();
-        // The answer is the sum of the squares below 2,000.
-        while !text.windows(10).any(|part| part == b"2664667000") {
-            let mut part = [0; 4096];
-            let read = server.read(&mut part).expect("an answer");
-            assert!(read > 0, "the connection was closed: {}", String::from_utf8_lossy(&text));
-            text.extend_from_slice(&part[..read]);
-        }
-        assert!(text.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&text));
-        answers.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 /// Starts a web server that says "ready" and its port, and records it under load.
 #[track_caller]
 fn web_server(name: &str, command: &mut Command) {
     let scratch = paths::scratch("inject-cycles");
-    let mut running = Running::start(command);
-    let line = running.line();
-    let port = line.strip_prefix("ready ").and_then(|port| port.parse().ok());
-    let port = port.unwrap_or_else(|| panic!("{name} says {line:?}"));
-    let (over, answers) = (AtomicBool::new(false), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        for _ in 0..3 {
-            scope.spawn(|| ask(port, &over, &answers));
-        }
-        // A panic here would leave the others asking.
-        let done = catch_unwind(AssertUnwindSafe(|| all_cycles(name, &scratch, running.pid(), &[])));
-        over.store(true, Ordering::Relaxed);
-        done.unwrap_or_else(|panic| resume_unwind(panic));
-    });
-    println!("{name}: {} requests answered, none failed", answers.load(Ordering::Relaxed));
+    let (running, port) = served(command);
+    let load = Load::on(port);
+    all_cycles(name, &scratch, running.pid(), &[]);
+    println!("{name}: {} requests answered, none failed", load.end());
     assert_eq!(running.end(), Some(0), "{name}");
 }
 
