@@ -7,10 +7,11 @@
 //! proxy        what stands between, by the usual variables
 //! window       the part of a recording that was not sent yet, as pprof
 //! spool        profiles that wait, in files, at most so many bytes
-//! sender       a thread that sends them, again where that may help, and counts what became of them
+//! sender       a thread that sends them
 //! pyroscope    a profile as Pyroscope takes it
 //! otlp         a profile as OpenTelemetry describes it
 //! container    in which container a process runs
+//! backlog      profiles that wait, when they are tried again, and what became of them
 //! attempt      what becomes of one attempt to send a profile
 //! http         one request of HTTP/1.1, whose answer may be anything
 //! connection   TCP or TLS, with a deadline
@@ -20,6 +21,7 @@
 //! A report room: nothing of it is in the program, which never talks to a network.
 
 mod attempt;
+mod backlog;
 mod connection;
 pub mod container;
 mod credentials;
@@ -35,7 +37,8 @@ mod tls;
 mod url;
 mod window;
 
+pub use backlog::Counts;
 pub use credentials::Credentials;
-pub use sender::{Counts, Sender};
+pub use sender::Sender;
 pub use target::{Target, TargetError};
 pub use window::{Profile, Windows};
