@@ -23,6 +23,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
+use uunwind_analyse::allocators;
 use uunwind_built_in::HALVES;
 use uunwind_clock::Instant;
 use uunwind_loader::{Analysers, ENV_PLUGINS};
@@ -110,6 +111,20 @@ fn stand_before_malloc(config: &mut Config, python_malloc: bool) -> Result<(), F
         config.notes.push(format!(
             "{program} {OWN_MALLOC}, so that its allocations are not seen. Those of programs that it starts are; to \
              see its own, link it with libc's malloc, or with an allocator in a shared library"
+        ));
+    }
+    let inside = allocators(&config.executable);
+    if !inside.names.is_empty() && !config.allocator {
+        config.notes.push(format!(
+            "{program} has {} in itself: what it allocates by that is not seen, only what it has from malloc. One in a \
+             shared library would be seen",
+            inside.names.join(" and ")
+        ));
+    }
+    if inside.operators {
+        config.notes.push(format!(
+            "{program} defines operator new itself: blocks that this takes from a pool of its own are not seen, as the \
+             program calls it directly; what it takes from malloc is. To see all, put it into a shared library"
         ));
     }
     config.preload = layout::find()?.alloc;

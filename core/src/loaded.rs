@@ -8,6 +8,7 @@
 //! meanwhile.
 
 use core::ffi::{c_char, c_int, c_void, CStr};
+use core::mem::offset_of;
 
 /// `struct dl_phdr_info` (link.h), its first fields.
 #[repr(C)]
@@ -361,6 +362,20 @@ impl Dynamic {
     /// A symbol that the object defines, for those that ask for no version of it. Thread-local ones, and those whose
     /// address a function of the object would have to choose (STT_GNU_IFUNC), are left out.
     pub fn symbol(&self, name: &CStr) -> Option<Symbol> {
+        // SAFETY: an entry of a table of an object that is loaded.
+        let symbol = unsafe { self.entry(name)?.read() };
+        Some(Symbol { address: self.bias.wrapping_add(symbol.value), size: symbol.size })
+    }
+
+    /// Where the value and the section (`st_value`, `st_shndx`) of a symbol lie that the object defines: process
+    /// addresses. A symbol without either is found by nobody.
+    pub fn definition(&self, name: &CStr) -> Option<(u64, u64)> {
+        let entry = self.entry(name)? as u64;
+        Some((entry + offset_of!(Sym, value) as u64, entry + offset_of!(Sym, section) as u64))
+    }
+
+    /// The entry of a symbol as [`Dynamic::symbol`] finds it.
+    fn entry(&self, name: &CStr) -> Option<*const Sym> {
         const STT_TLS: u8 = 6;
         const STT_GNU_IFUNC: u8 = 10;
         /// Of a version that is no default; the rest is the version's index, and index 0 is local.
@@ -372,15 +387,15 @@ impl Dynamic {
         }
         let is_it = |index: u32| {
             // SAFETY: an index from the object's hash table, so of a symbol and its version; names lie in its strings.
-            let (symbol, version, named) = unsafe {
-                let symbol = symbols.add(index as usize).read();
+            let (entry, symbol, version, named) = unsafe {
+                let entry = symbols.add(index as usize);
+                let symbol = entry.read();
                 let version = if versions.is_null() { 1 } else { versions.add(index as usize).read() };
-                (symbol, version, CStr::from_ptr(strings.add(symbol.name as usize)) == name)
+                (entry, symbol, version, CStr::from_ptr(strings.add(symbol.name as usize)) == name)
             };
             let kind = symbol.info & 0xf;
             let is_defined = symbol.section != 0 && kind != STT_TLS && kind != STT_GNU_IFUNC;
-            let found = Symbol { address: self.bias.wrapping_add(symbol.value), size: symbol.size };
-            (named && is_defined && version != 0 && version & HIDDEN == 0).then_some(found)
+            (named && is_defined && version != 0 && version & HIDDEN == 0).then_some(entry)
         };
         let (gnu, old): (*const u32, *const u32) = (self.table(DT_GNU_HASH), self.table(DT_HASH));
         // SAFETY: tables of an object that is loaded.

@@ -199,7 +199,7 @@ fn preload_interposes_only_what_is_listed() {
     // The samplers of allocations and of waits are the same, with what stands before malloc, and before locks.
     for (object, more) in [
         ("lib/uu/libuunwind-preload.so", &[][..]),
-        ("lib/uu/libuunwind-alloc.so", &ALLOCATES),
+        ("lib/uu/libuunwind-alloc.so", &[&ALLOCATES[..], &OPERATORS].concat()),
         ("lib/uu/libuunwind-lock.so", &WAITS),
     ] {
         none(violations(
@@ -238,6 +238,30 @@ const ALLOCATES: [&str; 14] = [
     "mmap64",
     "munmap",
     "mremap",
+];
+
+/// Operators new and delete of C++.
+const OPERATORS: [&str; 20] = [
+    "_Znwm",
+    "_Znam",
+    "_ZnwmRKSt9nothrow_t",
+    "_ZnamRKSt9nothrow_t",
+    "_ZnwmSt11align_val_t",
+    "_ZnamSt11align_val_t",
+    "_ZnwmSt11align_val_tRKSt9nothrow_t",
+    "_ZnamSt11align_val_tRKSt9nothrow_t",
+    "_ZdlPv",
+    "_ZdaPv",
+    "_ZdlPvm",
+    "_ZdaPvm",
+    "_ZdlPvRKSt9nothrow_t",
+    "_ZdaPvRKSt9nothrow_t",
+    "_ZdlPvSt11align_val_t",
+    "_ZdaPvSt11align_val_t",
+    "_ZdlPvmSt11align_val_t",
+    "_ZdaPvmSt11align_val_t",
+    "_ZdlPvSt11align_val_tRKSt9nothrow_t",
+    "_ZdaPvSt11align_val_tRKSt9nothrow_t",
 ];
 
 /// What threads wait in for each other.

@@ -12,6 +12,8 @@
 //! ```text
 //! interpose  the functions of malloc(3)
 //! mappings   those of mmap(2)
+//! operators  those of C++, where they do not call malloc
+//! cpu        their entries, in assembly
 //! ranges     what these map and unmap, and how it is counted
 //! counted    what is counted of a call that allocates or frees
 //! live       the sampled allocations that live, by address
@@ -21,6 +23,10 @@
 #![cfg_attr(not(test), no_std)]
 
 mod counted;
+#[cfg(not(feature = "no-entry-points"))]
+#[cfg_attr(target_arch = "x86_64", path = "cpu/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "cpu/aarch64.rs")]
+mod cpu;
 #[cfg(feature = "no-entry-points")]
 pub mod hooks;
 #[cfg(not(feature = "no-entry-points"))]
@@ -28,6 +34,8 @@ pub mod interpose;
 mod live;
 #[cfg(not(feature = "no-entry-points"))]
 pub mod mappings;
+#[cfg(not(feature = "no-entry-points"))]
+pub mod operators;
 mod ranges;
 #[cfg(not(feature = "no-entry-points"))]
 mod real;

@@ -12,7 +12,7 @@
 use crate::chance;
 use crate::client::HEADER;
 use crate::process::{self, Process};
-pub use crate::real::{address_of_next, Real};
+pub use crate::real::{address_of_next, of_loaded, Real};
 use crate::signals::{self, bit, field, handler_mask, sampling};
 use crate::{clock, handler, injected, openings, pause, slots, threads};
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicU8, Ordering};
@@ -49,7 +49,7 @@ pub struct Countdown {
     left: AtomicI64,
     /// State of the thread's random numbers; 0: none was drawn, and `left` counts from 0.
     random: AtomicU64,
-    /// Number of calls of the allocator that the thread is inside, where mappings are counted.
+    /// Number of calls of the allocator that the thread is inside, where that is asked for.
     inside: AtomicU32,
     /// Number of the thread's last sampled allocation, 0: there is none; and `left` after it. Each allocation changes
     /// that, so it says at no cost whether there was another one since.
@@ -84,11 +84,17 @@ impl Countdown {
 
     /// Calls the allocator: what this maps is not the program's.
     fn within<T>(&self, call: impl FnOnce() -> T) -> T {
-        let inside = self.inside.load(Ordering::Relaxed);
-        self.inside.store(inside.wrapping_add(1), Ordering::Relaxed);
+        let inside = self.enter();
         let result = call();
         self.inside.store(inside, Ordering::Relaxed);
         result
+    }
+
+    /// Counts a call of the allocator; returns how many there were before it.
+    fn enter(&self) -> u32 {
+        let inside = self.inside.load(Ordering::Relaxed);
+        self.inside.store(inside.wrapping_add(1), Ordering::Relaxed);
+        inside
     }
 
     /// Counts an event of this size, which is not 0. False: the sample is due.
@@ -202,7 +208,9 @@ pub(crate) fn are_sampled(flags: u32) -> bool {
 pub(crate) fn begin(process: &Process) {
     if are_sampled(process.setting.flags) {
         BEGAN.store(now(), Ordering::Relaxed);
-        NESTS.store(process.setting.flags & FLAG_ALLOC != 0 && has_other_allocator(), Ordering::Relaxed);
+        if process.setting.flags & FLAG_ALLOC != 0 && has_other_allocator() {
+            nest();
+        }
         let has_mappings = process.setting.flags & FLAG_MAPPINGS != 0;
         COUNTED.store(if has_mappings { MAPPINGS } else { EVENTS }, Ordering::Release);
     }
@@ -260,6 +268,11 @@ fn has_other_allocator() -> bool {
     !next.is_null() && libc.is_none_or(|libc| libc.address != next as u64)
 }
 
+/// From now on, functions of the allocator may call each other by their names, and so come here again.
+pub fn nest() {
+    NESTS.store(true, Ordering::Relaxed);
+}
+
 /// Whether this call is one of the allocator's own: it is counted as what that returns.
 #[inline(always)]
 pub fn is_inside_allocator() -> bool {
@@ -275,6 +288,21 @@ pub fn allocating<T>(call: impl FnOnce() -> T) -> T {
     match countdown() {
         Some(countdown) => countdown.within(call),
         None => call(),
+    }
+}
+
+/// The same in two parts, for a call from which an exception may come: before it.
+pub extern "C" fn enter_allocator() {
+    if let Some(countdown) = countdown() {
+        countdown.enter();
+    }
+}
+
+/// After it. The thread may have been met only meanwhile.
+pub extern "C" fn leave_allocator() {
+    if let Some(countdown) = countdown() {
+        let inside = countdown.inside.load(Ordering::Relaxed);
+        countdown.inside.store(inside.saturating_sub(1), Ordering::Relaxed);
     }
 }
 

@@ -25,6 +25,20 @@ impl Image {
         found
     }
 
+    /// Those of these names that the file defines, among its dynamic symbols or in its full table.
+    pub fn defined_of<'n>(&self, names: &[&'n str]) -> Vec<&'n str> {
+        let mut found = Vec::new();
+        for kind in [elf::SHT_DYNSYM, elf::SHT_SYMTAB] {
+            self.each_symbol(kind, |text, _| {
+                let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
+                let is_it = |name: &&&str| name.as_bytes() == &text[..end];
+                found.extend(names.iter().find(is_it).filter(|name| !found.contains(*name)).copied());
+                found.len() == names.len()
+            });
+        }
+        found
+    }
+
     /// Each symbol that the file defines and whose name begins so, in its full table and among its
     /// dynamic ones.
     pub fn symbols_with_prefix(&self, prefix: &str) -> Vec<Symbol> {

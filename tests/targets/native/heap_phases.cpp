@@ -1,7 +1,9 @@
 /* heap_phases - allocates and frees known sizes whenever a line says so, and counts it itself: what uu records of the
  * functions `phase_...` after it was put in must be the same.
  *
- *     heap_phases LIBRARY
+ *     heap_phases LIBRARY [FILE]
+ *
+ * Lines come from the file, if there is one.
  *
  * "phase": C's functions, C++'s new, four threads, and a library that is loaded just before; what was allocated before
  * is freed and changes its size. Prints "total NUMBER BYTES" and "live NUMBER BYTES", all of them since the beginning.
@@ -135,7 +137,9 @@ static void phase(const char *path) {
     dlclose(library);
 }
 
-int main(int, char **arguments) {
+int main(int count, char **arguments) {
+    if (count > 2 && !freopen(arguments[2], "r", stdin))
+        abort();
     for (void *&one : old_ones)
         one = malloc(1000);
     char line[64];

@@ -3,7 +3,7 @@
 use crate::stacks::Profile;
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use uunwind_recording::{Amount, Held, Memory, Recording, Unit};
+use uunwind_recording::{Amount, Held, Memory, Name, Recording, Unit};
 
 // Writing to a String cannot fail, so the results of `writeln!` below are dropped.
 
@@ -81,8 +81,10 @@ pub fn rate(recording: &Recording, out: &mut String) {
     }
 }
 
-/// The interpreters that took part, by their plugins.
+/// The interpreters that took part: the plugins with a function of theirs in a stack. Others may have been opened for
+/// what was not there: an object that is preloaded may be one.
 fn interpreters(recording: &Recording) -> BTreeSet<String> {
-    let plugins = recording.processes.iter().flat_map(|process| &process.plugins).filter(|plugin| !plugin.is_empty());
+    let plugin = |name: &Name| recording.processes.get(name.process as usize)?.plugins.get(name.plugin as usize);
+    let plugins = recording.names.iter().filter_map(plugin).filter(|plugin| !plugin.is_empty());
     plugins.map(|plugin| crate::formats::printable(plugin)).collect()
 }
