@@ -308,6 +308,18 @@ fn code_and_read_only_data_are_one_mapping() {
     }
 }
 
+/// Where the object that stands before operators new withdraws symbols, their pages may not be executed meanwhile.
+#[test]
+fn symbols_that_are_withdrawn_share_no_page_with_code() {
+    const PAGE: u64 = 4096;
+    let bytes = std::fs::read(paths::tree().join("lib/uu/libuunwind-alloc.so")).expect("ci/build lays it out");
+    let object = object::File::parse(&*bytes).expect("an ELF object");
+    let section = |name| object.section_by_name(name).unwrap_or_else(|| panic!("it has {name}"));
+    let (symbols, code) = (section(".dynsym"), section(".text"));
+    let end = (symbols.address() + symbols.size()).next_multiple_of(PAGE);
+    assert!(end <= code.address(), "symbols up to {end:#x}, code from {:#x}", code.address());
+}
+
 /// uu loads it, and no dynamic loader: it needs nothing.
 #[test]
 fn the_object_for_running_processes_needs_nothing() {
