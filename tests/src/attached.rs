@@ -1,13 +1,15 @@
 //! `uu record -p` of programs that run, above all of `native/attached.c`.
 
-use crate::running::wait_for;
+use crate::gate::{looks, redirected, words};
+use crate::running::{wait_for, Running};
 use crate::samples::Sample;
 use crate::{compile, paths, process, uu};
+use std::collections::HashMap;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use uunwind_recording::Recording;
+use uunwind_recording::{Recording, FROM_INSIDE};
 
 /// The chains of functions, leaf first, in which threads of `native/attached.c` are.
 pub const CHAINS: [&[&str]; 3] = [&["spins", "in_loop"], &["ping_pong", "in_ping_pong"], &["spins_later", "in_later"]];
@@ -127,6 +129,72 @@ impl Attached {
         assert_eq!(out.status.code(), Some(0), "{stderr}");
         read(&self.scratch, stderr)
     }
+}
+
+impl Attached {
+    /// Ends a recording of events that a sampler in the process has made, and that has lost nothing; returns what uu says.
+    #[track_caller]
+    pub fn end_whole(self) -> String {
+        self.signal(libc::SIGINT);
+        let (recording, _, stderr) = self.end();
+        assert!(recording.notes.iter().any(|note| note.starts_with(FROM_INSIDE)), "{stderr}");
+        assert!(!stderr.contains("were left as they are") && !stderr.contains("were lost"), "{stderr}");
+        stderr
+    }
+}
+
+/// A process whose entries of global offset tables are redirected while it is recorded.
+pub struct Entries {
+    pid: u32,
+    /// How it was before.
+    words: HashMap<u64, u64>,
+    mappings: Vec<String>,
+    redirected: Vec<u64>,
+}
+
+impl Entries {
+    /// Before it is recorded.
+    pub fn before(pid: u32) -> Entries {
+        Entries { pid, words: words(pid), mappings: looks(pid).mappings, redirected: Vec::new() }
+    }
+
+    /// While it is: this number of entries and more are redirected, and pages have the rights that they had.
+    #[track_caller]
+    pub fn must_be_redirected(&mut self, least: usize, context: &str) {
+        self.redirected = redirected(self.pid);
+        assert!(self.redirected.len() >= least, "{context}: {:x?}", self.redirected);
+        let during: Vec<String> = looks(self.pid).mappings;
+        assert!(self.mappings.iter().all(|line| during.contains(line)), "{context}: {during:?}");
+    }
+
+    /// Afterwards: they are as they were. `may_be_bound`: what the loader had not bound may have been bound meanwhile.
+    #[track_caller]
+    pub fn must_be_back(&self, may_be_bound: bool, context: &str) {
+        assert_eq!(redirected(self.pid), [0u64; 0], "{context}");
+        let after = words(self.pid);
+        for place in &self.redirected {
+            assert!(may_be_bound || self.words.get(place) == after.get(place), "{context}: {place:#x}");
+        }
+        assert_eq!(looks(self.pid).mappings, self.mappings, "{context}");
+    }
+}
+
+/// Has samplers with these options go in and out of a process under load, each for a moment.
+#[track_caller]
+pub fn go_in_and_out(scratch: &Path, mut running: Running, options: [&[&str]; 2]) {
+    let wanted = std::env::var("UU_CYCLES").ok().and_then(|text| text.parse().ok());
+    let cycles = wanted.unwrap_or(if std::env::var_os("UU_CAMPAIGNS").is_some() { 100 } else { 5 });
+    for number in 0..cycles {
+        let mut command = uu::command(scratch, &["record", "-d", "0.2", "-p"]);
+        command.arg(running.pid().to_string()).args(options[number % 2]).arg("-o").arg(scratch.join("cycle.uu"));
+        let said = process::run(&mut command, scratch, uu::LIMIT).expect_code(0);
+        assert!(!said.stderr.contains("stays in process"), "cycle {number}: {}", said.stderr);
+        assert_eq!(redirected(running.pid()), [0u64; 0], "cycle {number}");
+    }
+    assert!(!looks(running.pid()).has_sampler());
+    running.say("over");
+    assert_eq!(running.line(), "wrong 0");
+    assert_eq!(running.end(), Some(0));
 }
 
 /// What was recorded into the scratch folder: the recording, its samples, and what uu has written to stderr.

@@ -4,9 +4,8 @@
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use uunwind_recording::FROM_INSIDE;
-use uunwind_tests::attached::Attached;
-use uunwind_tests::gate::{self, looks, redirected, words};
+use uunwind_tests::attached::{go_in_and_out, Attached, Entries};
+use uunwind_tests::gate::{self, redirected};
 use uunwind_tests::process::run;
 use uunwind_tests::running::{wait_for, Running};
 use uunwind_tests::{compile, interpreters, paths, skips, uu};
@@ -77,16 +76,6 @@ fn begin(scratch: &Path, running: &Running, options: &[&str]) -> Attached {
     Attached::begin_inside(scratch, running.pid(), options)
 }
 
-/// Ends the recording; returns what uu says.
-#[track_caller]
-fn end(attached: Attached) -> String {
-    attached.signal(libc::SIGINT);
-    let (recording, _, stderr) = attached.end();
-    assert!(recording.notes.iter().any(|note| note.starts_with(FROM_INSIDE)), "{stderr}");
-    assert!(!stderr.contains("were left as they are") && !stderr.contains("were lost"), "{stderr}");
-    stderr
-}
-
 /// Two recordings of each program: lazily bound, and bound when it begins, with read-only tables; with libc's
 /// allocator, and with another one before it.
 #[test]
@@ -108,26 +97,14 @@ fn totals_are_those_that_the_program_counts() {
                 let context = format!("{options:?} {preload:?}, recording {round}");
                 running.say("leave");
                 assert_eq!(running.line(), "done");
-                let (before, looked) = (words(running.pid()), looks(running.pid()));
+                let mut entries = Entries::before(running.pid());
                 let attached = begin(&scratch, &running, &ALL);
-                let entries = redirected(running.pid());
-                assert!(entries.len() > 6, "{context}: {entries:x?}");
-                // Read-only pages stay so.
-                let during: Vec<String> = looks(running.pid()).mappings;
-                assert!(looked.mappings.iter().all(|line| during.contains(line)), "{context}: {during:?}");
+                entries.must_be_redirected(7, &context);
                 let counted = phase(&mut running);
-                let stderr = end(attached);
+                let stderr = attached.end_whole();
                 assert_eq!(recorded(&scratch), counted, "{context}: {stderr}");
-                assert_eq!(redirected(running.pid()), [0u64; 0], "{context}");
-                let after = words(running.pid());
-                for place in entries {
-                    // What was not bound before the phase was bound by it, or is as it was.
-                    assert!(
-                        before.get(&place) == after.get(&place) || options.contains(&"-Wl,-z,lazy"),
-                        "{context}: {place:#x}"
-                    );
-                }
-                assert_eq!(looks(running.pid()).mappings, looked.mappings, "{context}");
+                // What was not bound before the phase was bound by it, or is as it was.
+                entries.must_be_back(options.contains(&"-Wl,-z,lazy"), &context);
                 // It goes on alone.
                 phase(&mut running);
             }
@@ -147,7 +124,7 @@ fn operators_of_other_allocators_are_counted() {
             let mut running = Running::ready(command.env("LD_PRELOAD", name));
             let attached = begin(&scratch, &running, &ALL);
             let counted = phase(&mut running);
-            let stderr = end(attached);
+            let stderr = attached.end_whole();
             assert_eq!(recorded(&scratch), counted, "{name} {options:?}: {stderr}");
             assert_eq!(redirected(running.pid()), [0u64; 0], "{name} {options:?}");
             if name == "libmimalloc.so.2" {
@@ -161,7 +138,7 @@ fn operators_of_other_allocators_are_counted() {
             running.say("too much");
             assert_eq!(running.line(), "thrown 2", "{name} {options:?}");
             phase(&mut running);
-            end(attached);
+            attached.end_whole();
             running.say("too much");
             assert_eq!(running.line(), "thrown 2", "{name} {options:?}");
             running.say("end");
@@ -170,21 +147,38 @@ fn operators_of_other_allocators_are_counted() {
     }
 }
 
+/// The gate stays from recording to recording; what is said of one is of that one.
+#[test]
+fn entries_that_an_earlier_recording_left_are_not_its_own() {
+    let scratch = paths::scratch("attached-alloc-left");
+    let mut running = Running::ready(&mut program(&scratch, &[]));
+    for _ in 0..2 {
+        let attached = begin(&scratch, &running, &ALL);
+        phase(&mut running);
+        attached.end_whole();
+        gate::say_left(running.pid(), 7);
+    }
+    // While one is made, it is said.
+    let attached = begin(&scratch, &running, &ALL);
+    gate::say_left(running.pid(), 7);
+    attached.signal(libc::SIGINT);
+    let stderr = attached.end_alone();
+    assert!(stderr.contains("7 entries of loaded objects were left as they are"), "{stderr}");
+    running.say("end");
+    assert_eq!(running.end(), Some(0));
+}
+
 /// What nobody has called meanwhile is as the loader left it.
 #[test]
 fn entries_that_were_not_bound_are_not_bound_afterwards() {
     let scratch = paths::scratch("attached-alloc-lazy");
     let mut running = Running::ready(&mut program(&scratch, &["-Wl,-z,lazy"]));
-    let before = words(running.pid());
+    let mut entries = Entries::before(running.pid());
     let attached = begin(&scratch, &running, &ALL);
-    let entries = redirected(running.pid());
+    entries.must_be_redirected(7, "not bound");
     attached.signal(libc::SIGINT);
     attached.end_alone();
-    let after = words(running.pid());
-    assert_eq!(redirected(running.pid()), [0u64; 0]);
-    for place in entries {
-        assert_eq!(before.get(&place), after.get(&place), "{place:#x}");
-    }
+    entries.must_be_back(false, "not bound");
     phase(&mut running);
     running.say("end");
     assert_eq!(running.end(), Some(0));
@@ -198,7 +192,7 @@ fn samples_stand_for_all() {
     let mut running = Running::ready(&mut program(&scratch, &[]));
     let attached = begin(&scratch, &running, &["--mode", "alloc", "--every-bytes", "4K"]);
     let [total, _] = phase(&mut running);
-    end(attached);
+    attached.end_whole();
     running.say("end");
     assert_eq!(running.end(), Some(0));
     let arguments = ["report", "-f", "folded", "-o", "-", "--memory", "total"].iter().chain(&COUNTED);
@@ -219,7 +213,7 @@ fn what_is_freed_unseen_ends_where_its_address_comes_again() {
     let attached = begin(&scratch, &running, &ALL);
     running.say("hidden");
     assert_eq!(running.line(), "done");
-    let stderr = end(attached);
+    let stderr = attached.end_whole();
     assert!(stderr.contains("1000 sampled allocations were freed in a way that uu does not see"), "{stderr}");
     let [total, live] = recorded(&scratch);
     assert_eq!((total, live), ([2000, 2000 * 777], [0, 0]));
@@ -232,9 +226,9 @@ fn what_is_freed_unseen_ends_where_its_address_comes_again() {
 fn a_killed_uu_leaves_a_program_that_goes_on() {
     let scratch = paths::scratch("attached-alloc-killed");
     let mut running = Running::ready(&mut program(&scratch, &["-Wl,-z,now"]));
-    let before = words(running.pid());
+    let mut entries = Entries::before(running.pid());
     let attached = begin(&scratch, &running, &ALL);
-    let entries = redirected(running.pid());
+    entries.must_be_redirected(7, "before uu is killed");
     attached.kill();
     for _ in 0..3 {
         phase(&mut running);
@@ -243,20 +237,11 @@ fn a_killed_uu_leaves_a_program_that_goes_on() {
     assert_eq!(running.line(), "done");
     let attached = begin(&scratch, &running, &ALL);
     let counted = phase(&mut running);
-    end(attached);
+    attached.end_whole();
     assert_eq!(recorded(&scratch), counted);
-    let after = words(running.pid());
-    for place in entries {
-        assert_eq!(before.get(&place), after.get(&place), "{place:#x}");
-    }
+    entries.must_be_back(false, "after the next uu");
     running.say("end");
     assert_eq!(running.end(), Some(0));
-}
-
-/// How often a sampler goes in and out under load.
-fn cycles() -> u32 {
-    let wanted = std::env::var("UU_CYCLES").ok().and_then(|text| text.parse().ok());
-    wanted.unwrap_or(if std::env::var_os("UU_CAMPAIGNS").is_some() { 100 } else { 5 })
 }
 
 /// Under threads that allocate, threads that come and go, and forks.
@@ -264,19 +249,9 @@ fn cycles() -> u32 {
 fn it_goes_in_and_out_under_load() {
     let scratch = paths::scratch("attached-alloc-load");
     let program: PathBuf = compile::gcc(&scratch, "heap_load", &["native/heap_load.c"], &["-pthread"]);
-    let mut running = Running::ready(&mut Command::new(program));
-    for number in 0..cycles() {
-        let options: &[&str] = if number % 2 == 0 { &["--every-bytes", "64K"] } else { &["--all", "--mmap"] };
-        let mut command = uu::command(&scratch, &["record", "--mode", "alloc", "-d", "0.2", "-p"]);
-        command.arg(running.pid().to_string()).args(options).arg("-o").arg(scratch.join("cycle.uu"));
-        let said = run(&mut command, &scratch, uu::LIMIT).expect_code(0);
-        assert!(!said.stderr.contains("stays in process"), "cycle {number}: {}", said.stderr);
-        assert_eq!(redirected(running.pid()), [0u64; 0], "cycle {number}");
-    }
-    assert!(!looks(running.pid()).has_sampler());
-    running.say("over");
-    assert_eq!(running.line(), "wrong 0");
-    assert_eq!(running.end(), Some(0));
+    let running = Running::ready(&mut Command::new(program));
+    let options = [&["--mode", "alloc", "--every-bytes", "64K"][..], &["--mode", "alloc", "--all", "--mmap"]];
+    go_in_and_out(&scratch, running, options);
 }
 
 /// A process that ends while it is recorded: the recording has what came before.
@@ -310,7 +285,7 @@ fn children_are_recorded_with_an_option() {
     let child = child_of(&running);
     let attached = begin(&scratch, &running, &[&ALL[..], &["-s"]].concat());
     let counted = phase(&mut running);
-    let stderr = end(attached);
+    let stderr = attached.end_whole();
     assert_eq!(recorded(&scratch), counted, "{stderr}");
     assert_eq!(redirected(child), [0u64; 0]);
     phase(&mut running);
@@ -331,7 +306,7 @@ fn a_program_that_is_executed_is_recorded() {
     assert_eq!(running.line(), "ready");
     wait_for("a sampler in the new program", || gate::is_in_use(running.pid()));
     let counted = phase(&mut running);
-    let stderr = end(attached);
+    let stderr = attached.end_whole();
     assert_eq!(recorded(&scratch), counted, "{stderr}");
     assert!(stderr.contains("called exec"), "{stderr}");
     running.say("end");
@@ -377,7 +352,7 @@ fn lines_of_python_allocate() {
         let attached = begin(&scratch, &running, &ALL);
         running.say("go");
         let wanted: Vec<String> = running.line().split(' ').map(str::to_owned).collect();
-        end(attached);
+        attached.end_whole();
         let all = recorded_sizes(&scratch, "^(makes_bytes|makes_arrays)$");
         // Each is a block of its own, of at least the bytes of the object.
         for size in &wanted {

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use uunwind_recording::FROM_INSIDE;
-use uunwind_tests::attached::Attached;
-use uunwind_tests::gate::{looks, redirected, words};
+use uunwind_tests::attached::{go_in_and_out, Attached, Entries};
+use uunwind_tests::gate::looks;
 use uunwind_tests::process::run;
 use uunwind_tests::running::{wait_for, Running};
 use uunwind_tests::waits::{self, within, Wait};
@@ -40,16 +39,6 @@ fn begin(scratch: &Path, running: &Running, options: &[&str]) -> Attached {
     Attached::begin_inside(scratch, running.pid(), options)
 }
 
-/// Ends the recording; returns what uu says.
-#[track_caller]
-fn end(attached: Attached) -> String {
-    attached.signal(libc::SIGINT);
-    let (recording, _, stderr) = attached.end();
-    assert!(recording.notes.iter().any(|note| note.starts_with(FROM_INSIDE)), "{stderr}");
-    assert!(!stderr.contains("were left as they are") && !stderr.contains("were lost"), "{stderr}");
-    stderr
-}
-
 /// What `uu report` makes of the recording.
 #[track_caller]
 fn report(scratch: &Path, options: &[&str]) -> String {
@@ -76,23 +65,14 @@ fn waits_are_those_that_the_program_measures() {
         let mut running = Running::ready(&mut program(&scratch, options));
         for round in 0..2 {
             let context = format!("{options:?}, recording {round}");
-            let (before, looked) = (words(running.pid()), looks(running.pid()));
+            let mut entries = Entries::before(running.pid());
             let attached = begin(&scratch, &running, &ALL);
-            let entries = redirected(running.pid());
-            assert!(entries.len() > 10, "{context}: {entries:x?}");
+            entries.must_be_redirected(11, &context);
             let said = each(&mut running);
-            end(attached);
+            attached.end_whole();
             waits::expect_measured(&recorded(&scratch), &said);
-            assert_eq!(redirected(running.pid()), [0u64; 0], "{context}");
-            let after = words(running.pid());
-            for place in entries {
-                // What was not bound before was bound by the calls, or is as it was.
-                assert!(
-                    before.get(&place) == after.get(&place) || options.contains(&"-Wl,-z,lazy"),
-                    "{context}: {place:#x}"
-                );
-            }
-            assert_eq!(looks(running.pid()).mappings, looked.mappings, "{context}");
+            // What was not bound before was bound by the calls, or is as it was.
+            entries.must_be_back(options.contains(&"-Wl,-z,lazy"), &context);
             // It goes on alone.
             each(&mut running);
         }
@@ -108,7 +88,7 @@ fn samples_stand_for_all_waits() {
     let mut running = Running::ready(&mut program(&scratch, &[]));
     let attached = begin(&scratch, &running, &["--mode", "lock"]);
     let said = each(&mut running);
-    end(attached);
+    attached.end_whole();
     let folded = report(&scratch, &["-f", "folded", "--focus", "^for_(mutex|write)$"]);
     let total: u64 = folded.lines().filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum();
     let sum = |index: usize| ["for_mutex", "for_write"].iter().map(|name| said[*name][index]).sum::<u64>() as f64;
@@ -135,7 +115,7 @@ fn waits_from_before_are_not_counted() {
         let said = each(&mut running);
         // It goes on when the recording is over.
         answer(&mut running, "hold");
-        end(attached);
+        attached.end_whole();
         assert!(!looks(running.pid()).has_sampler(), "recording {round}");
         waits::expect_measured(&recorded(&scratch), &said);
     }
@@ -154,7 +134,7 @@ fn the_program_does_not_notice() {
     assert!(one("owner died: 1") && one("futex -1 1 -1 1 -1 1 -1 1 pid 1 mapped 1") && one("forked 1"), "{alone:?}");
     let attached = begin(&scratch, &running, &ALL);
     let during = answer(&mut running, "all");
-    end(attached);
+    attached.end_whole();
     let waits = recorded(&scratch);
     let afterwards = answer(&mut running, "all");
     assert_eq!((&during, &afterwards), (&alone, &alone));
@@ -198,7 +178,7 @@ fn locks_of_python_are_waited_for() {
         for _ in 0..2 {
             let attached = begin(&scratch, &running, &ALL);
             let said = answer(&mut running, "go");
-            end(attached);
+            attached.end_whole();
             let numbers: Vec<u64> = said[0].split(' ').map(|word| word.parse().expect("a number")).collect();
             let [_, _, most] = numbers[..] else { panic!("{numbers:?}") };
             let all = recorded(&scratch);
@@ -219,27 +199,18 @@ fn locks_of_python_are_waited_for() {
 fn a_killed_uu_leaves_a_program_that_goes_on() {
     let scratch = paths::scratch("attached-locks-killed");
     let mut running = Running::ready(&mut program(&scratch, &["-Wl,-z,now"]));
-    let before = words(running.pid());
+    let mut entries = Entries::before(running.pid());
     let attached = begin(&scratch, &running, &ALL);
-    let entries = redirected(running.pid());
+    entries.must_be_redirected(11, "before uu is killed");
     attached.kill();
     each(&mut running);
     let attached = begin(&scratch, &running, &ALL);
     let said = each(&mut running);
-    end(attached);
+    attached.end_whole();
     waits::expect_measured(&recorded(&scratch), &said);
-    let after = words(running.pid());
-    for place in entries {
-        assert_eq!(before.get(&place), after.get(&place), "{place:#x}");
-    }
+    entries.must_be_back(false, "after the next uu");
     running.say("end");
     assert_eq!(running.end(), Some(0));
-}
-
-/// How often a sampler goes in and out under load.
-fn cycles() -> u32 {
-    let wanted = std::env::var("UU_CYCLES").ok().and_then(|text| text.parse().ok());
-    wanted.unwrap_or(if std::env::var_os("UU_CAMPAIGNS").is_some() { 100 } else { 5 })
 }
 
 /// Under threads that contend, threads that come and go, and forks.
@@ -247,19 +218,8 @@ fn cycles() -> u32 {
 fn it_goes_in_and_out_under_load() {
     let scratch = paths::scratch("attached-locks-load");
     let program: PathBuf = compile::gcc(&scratch, "lock_load", &["native/lock_load.c"], &["-pthread"]);
-    let mut running = Running::ready(&mut Command::new(program));
-    for number in 0..cycles() {
-        let options: &[&str] = if number % 2 == 0 { &[] } else { &["--all"] };
-        let mut command = uu::command(&scratch, &["record", "--mode", "lock", "-d", "0.2", "-p"]);
-        command.arg(running.pid().to_string()).args(options).arg("-o").arg(scratch.join("cycle.uu"));
-        let said = run(&mut command, &scratch, uu::LIMIT).expect_code(0);
-        assert!(!said.stderr.contains("stays in process"), "cycle {number}: {}", said.stderr);
-        assert_eq!(redirected(running.pid()), [0u64; 0], "cycle {number}");
-    }
-    assert!(!looks(running.pid()).has_sampler());
-    running.say("over");
-    assert_eq!(running.line(), "wrong 0");
-    assert_eq!(running.end(), Some(0));
+    let running = Running::ready(&mut Command::new(program));
+    go_in_and_out(&scratch, running, [&["--mode", "lock"], &ALL]);
 }
 
 /// What cannot be recorded so is refused, with the reason.

@@ -20,9 +20,9 @@ static SUBS: AtomicU64 = AtomicU64::new(0);
 /// Dynamic sections of objects that need no other look, as long as none is unloaded; 0: free.
 static DONE: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 const PAGE: u64 = gate::PAGE as u64;
-/// Rights of mprotect(2).
+/// A page may be read (mprotect(2)).
 const PROT_READ: i32 = 1;
-/// See `PROT_READ`.
+/// A page may be written.
 const PROT_WRITE: i32 = 2;
 
 /// Redirects the entries of objects that were loaded since.

@@ -39,9 +39,9 @@ pub const BYTES: usize = INSIDE + PAGE;
 pub const VARIANTS: usize = 8;
 /// Bytes from a stub to the next.
 pub const STUB: usize = 16;
-/// Counters of [`INSIDE`], and the bytes from one to the next.
+/// Number of the counters from [`INSIDE`] on.
 pub const COUNTERS: usize = 64;
-/// See `COUNTERS`.
+/// Bytes from a counter to the next.
 pub const COUNTER: usize = 64;
 
 /// The functions, in the order of their stubs, by what a stub does: [`AFTER`], [`AROUND`], [`WAITS`], [`CALLS`],
@@ -122,56 +122,58 @@ pub const WAITS: usize = 28;
 pub const CALLS: usize = 1;
 /// Number of those with a hook before them only, to which a stub jumps.
 pub const BEFORE: usize = FUNCTIONS.len() - AFTER - AROUND - WAITS - CALLS;
-/// Indices of the functions.
+/// Index of `malloc` in [`FUNCTIONS`].
 pub const MALLOC: usize = 0;
-/// See `MALLOC`.
+/// Index of `calloc` in [`FUNCTIONS`].
 pub const CALLOC: usize = 1;
-/// See `MALLOC`.
+/// Index of `aligned_alloc` in [`FUNCTIONS`].
 pub const ALIGNED_ALLOC: usize = 2;
-/// See `MALLOC`.
+/// Index of `posix_memalign` in [`FUNCTIONS`].
 pub const POSIX_MEMALIGN: usize = 3;
-/// See `MALLOC`.
+/// Index of `memalign` in [`FUNCTIONS`].
 pub const MEMALIGN: usize = 4;
-/// See `MALLOC`.
+/// Index of `valloc` in [`FUNCTIONS`].
 pub const VALLOC: usize = 5;
-/// See `MALLOC`.
+/// Index of `pvalloc` in [`FUNCTIONS`].
 pub const PVALLOC: usize = 6;
-/// See `MALLOC`. It and the three that follow are operators new of C++ that return null where there is no memory.
+/// Index of `_ZnwmRKSt9nothrow_t` in [`FUNCTIONS`]. It and the three that follow are operators new of C++ that return
+/// null where there is no memory.
 pub const NEW_OR_NULL: usize = 7;
-/// See `MALLOC`. The last of these.
+/// Index of `_ZnamSt11align_val_tRKSt9nothrow_t` in [`FUNCTIONS`]. The last of these.
 pub const LAST_OR_NULL: usize = 10;
-/// See `MALLOC`.
+/// Index of `realloc` in [`FUNCTIONS`].
 pub const REALLOC: usize = 11;
-/// See `MALLOC`.
+/// Index of `reallocarray` in [`FUNCTIONS`].
 pub const REALLOCARRAY: usize = 12;
-/// See `MALLOC`.
+/// Index of `mmap` in [`FUNCTIONS`].
 pub const MMAP: usize = 13;
-/// See `MALLOC`.
+/// Index of `mmap64` in [`FUNCTIONS`].
 pub const MMAP64: usize = 14;
-/// See `MALLOC`.
+/// Index of `munmap` in [`FUNCTIONS`].
 pub const MUNMAP: usize = 15;
-/// See `MALLOC`.
+/// Index of `mremap` in [`FUNCTIONS`].
 pub const MREMAP: usize = 16;
-/// See `MALLOC`. It and the three that follow are operators new that throw. An exception does not pass the gate: so the
-/// hook before them calls the one of [`HELPERS`] that does not, and they themselves are jumped to where that has
-/// failed.
+/// Index of `_Znwm` in [`FUNCTIONS`]. It and the three that follow are operators new that throw. An exception does not
+/// pass the gate: so the hook before them calls the one of [`HELPERS`] that does not, and they themselves are jumped to
+/// where that has failed.
 pub const NEW: usize = 17;
-/// See `MALLOC`. The last of these.
+/// Index of `_ZnamSt11align_val_t` in [`FUNCTIONS`]. The last of these.
 pub const LAST_NEW: usize = 20;
-/// See `MALLOC`. It and the two that follow are for mutexes.
+/// Index of `pthread_mutex_lock` in [`FUNCTIONS`]. It and the two that follow are for mutexes.
 pub const MUTEX_LOCK: usize = 21;
-/// See `MALLOC`. The first of those that wait at a point where a thread may be cancelled (pthreads(7)).
+/// Index of `pthread_cond_wait` in [`FUNCTIONS`]. The first of those that wait at a point where a thread may be
+/// cancelled (pthreads(7)).
 pub const COND_WAIT: usize = 33;
-/// See `MALLOC`.
+/// Index of `syscall` in [`FUNCTIONS`].
 pub const SYSCALL: usize = 45;
 /// Number of functions from `MUTEX_LOCK` up to `SYSCALL`.
 pub const WAITING: usize = SYSCALL - MUTEX_LOCK;
-/// See `MALLOC`.
+/// Index of `free` in [`FUNCTIONS`].
 pub const FREE: usize = 46;
-/// See `MALLOC`. It and what follows up to `DLOPEN` are operators delete.
+/// Index of `_ZdlPv` in [`FUNCTIONS`]. It and what follows up to `DLOPEN` are operators delete.
 pub const DELETE: usize = 47;
-/// See `MALLOC`. It and what follows are functions of the dynamic loader: before them, objects are looked for that were
-/// loaded since.
+/// Index of `dlopen` in [`FUNCTIONS`]. It and what follows are functions of the dynamic loader: before them, objects
+/// are looked for that were loaded since.
 pub const DLOPEN: usize = 59;
 
 /// [`Frame::kept`], second: after the first hook of one that waits, nothing is called any more: the result is there.
@@ -258,18 +260,18 @@ pub const HELPERS: [&CStr; 9] = [
     c"_ZnwmSt11align_val_tRKSt9nothrow_t",
     c"_ZnamSt11align_val_tRKSt9nothrow_t",
 ];
-/// Indices of these.
+/// Index of `dl_iterate_phdr` in [`HELPERS`].
 pub const ITERATE: usize = 0;
-/// See `ITERATE`.
+/// Index of `__errno_location` in [`HELPERS`].
 pub const ERRNO: usize = 1;
-/// See `ITERATE`.
+/// Index of `pthread_mutex_trylock` in [`HELPERS`].
 pub const TRY_MUTEX: usize = 2;
-/// See `ITERATE`.
+/// Index of `pthread_rwlock_tryrdlock` in [`HELPERS`].
 pub const TRY_READ: usize = 3;
-/// See `ITERATE`.
+/// Index of `pthread_rwlock_trywrlock` in [`HELPERS`].
 pub const TRY_WRITE: usize = 4;
-/// See `ITERATE`. It and the three that follow are operators new that return null where there is no memory, of an
-/// allocator that is not the C library's.
+/// Index of `_ZnwmRKSt9nothrow_t` in [`HELPERS`]. It and the three that follow are operators new that return null where
+/// there is no memory, of an allocator that is not the C library's.
 pub const NEW_HELPER: usize = 5;
 /// By this function, threads are cancelled.
 pub const CANCEL: &CStr = c"pthread_cancel";
@@ -289,7 +291,8 @@ pub struct Called {
     pub helpers: [AtomicU64; HELPERS.len()],
     /// Addresses of the stubs [`SWITCH`] and [`LABEL`].
     pub recorder: [u64; 2],
-    /// Number of entries that were left as they are, because there was no room or their value was not understood.
+    /// Number of entries that the sampler in the process has left as they are in this recording, because there was no
+    /// room or their value was not understood.
     pub left: AtomicU64,
     /// Not 0: an object of the process calls [`CANCEL`]. A thread that is cancelled unwinds its stack, and nothing
     /// describes the gate: so what [`is_cancellable`] is jumped to.

@@ -31,6 +31,6 @@ pub fn allocators(file: &Path) -> Allocators {
     let wanted: Vec<&str> = KNOWN.iter().flat_map(|(_, names)| *names).copied().chain([NEW, THROW]).collect();
     let found = image.defined_of(&wanted);
     let has = |name: &&str| found.contains(name);
-    let names = KNOWN.iter().filter(|(_, names)| names.iter().any(|name| has(&name)));
+    let names = KNOWN.iter().filter(|(_, names)| names.iter().any(&has));
     Allocators { names: names.map(|(name, _)| *name).collect(), operators: has(&NEW) && !has(&THROW) }
 }

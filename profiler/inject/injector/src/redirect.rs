@@ -78,6 +78,10 @@ fn recorder_at(gate: u64) -> u64 {
     gate + (CALLED + offset_of!(Called, recorder)) as u64
 }
 
+fn left_at(gate: u64) -> u64 {
+    gate + (CALLED + offset_of!(Called, left)) as u64
+}
+
 fn cancels_at(gate: u64) -> u64 {
     gate + (CALLED + offset_of!(Called, cancels)) as u64
 }
@@ -175,6 +179,8 @@ impl Redirected {
         this.read()?;
         let done = standing(pid, PATIENCE, |stopped| {
             let done = this.redirect(stopped)?;
+            // Of an earlier recording.
+            stopped.write_word(left_at(gate), 0)?;
             for (at, hook) in [offset_of!(Hooks, before), offset_of!(Hooks, after)].into_iter().zip(hooks) {
                 stopped.write_word(gate + (HOOKS + at) as u64, hook)?;
             }
@@ -360,7 +366,7 @@ impl Redirected {
     /// What people should know.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        let inside = word(&Memory::of(self.pid), self.gate + (CALLED + offset_of!(Called, left)) as u64);
+        let inside = word(&Memory::of(self.pid), left_at(self.gate));
         let left = self.left.len() as u64 + inside;
         if left > 0 && is_of_events(self.flags) {
             notes.push(format!(
