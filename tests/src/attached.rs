@@ -3,7 +3,7 @@
 use crate::gate::{looks, redirected, words};
 use crate::running::{wait_for, Running};
 use crate::samples::Sample;
-use crate::{compile, paths, process, uu};
+use crate::{compile, paths, process, skips, uu};
 use std::collections::HashMap;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
@@ -177,6 +177,27 @@ impl Entries {
         }
         assert_eq!(looks(self.pid).mappings, self.mappings, "{context}");
     }
+}
+
+/// The program as the only child of a process.
+#[track_caller]
+pub fn child_of(running: &Running) -> u32 {
+    let pid = running.pid();
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("its children");
+    children.trim().parse().expect("one child")
+}
+
+/// A command that runs the program in a pid namespace of its own, as its only child; `None`: that may not be done here, and
+/// `what` is skipped.
+pub fn in_other_namespace(program: &Command, what: &str) -> Option<Command> {
+    const WAY: [&str; 3] = ["--pid", "--fork", "--mount-proc"];
+    if !Command::new("unshare").args(WAY).arg("true").output().is_ok_and(|done| done.status.success()) {
+        skips::skipped(&format!("{what} in another pid namespace"), "unshare may not do it here");
+        return None;
+    }
+    let mut unshare = Command::new("unshare");
+    unshare.args(WAY).arg(program.get_program()).args(program.get_args());
+    Some(unshare)
 }
 
 /// Has samplers with these options go in and out of a process under load, each for a moment.

@@ -4,11 +4,11 @@
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use uunwind_tests::attached::{go_in_and_out, Attached, Entries};
+use uunwind_tests::attached::{child_of, go_in_and_out, in_other_namespace, Attached, Entries};
 use uunwind_tests::gate::{self, redirected};
 use uunwind_tests::process::run;
 use uunwind_tests::running::{wait_for, Running};
-use uunwind_tests::{compile, interpreters, paths, skips, uu};
+use uunwind_tests::{compile, interpreters, paths, uu};
 
 const ALL: [&str; 3] = ["--mode", "alloc", "--all"];
 /// Functions in which the program allocates what it counts.
@@ -267,13 +267,6 @@ fn the_end_of_the_process_ends_the_recording() {
     assert_eq!(recorded(&scratch)[0], counted[0], "{stderr}");
 }
 
-/// The program as the only child of a process.
-fn child_of(running: &Running) -> u32 {
-    let pid = running.pid();
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("its children");
-    children.trim().parse().expect("one child")
-}
-
 /// A child that is there has a sampler of its own with `-s`.
 #[test]
 fn children_are_recorded_with_an_option() {
@@ -318,15 +311,9 @@ fn a_program_that_is_executed_is_recorded() {
 fn another_pid_namespace_is_none_of_its_concern() {
     /// What the four threads of a phase allocate: 10,000 times each, from 8 to 1,007 bytes.
     const THREADS: [u64; 2] = [4 * 10_000, 4 * (10_000 * 8 + 10 * 499_500)];
-    let way = ["--pid", "--fork", "--mount-proc"];
-    if !Command::new("unshare").args(way).arg("true").output().is_ok_and(|done| done.status.success()) {
-        return skips::skipped("allocations in another pid namespace", "unshare may not do it here");
-    }
     let scratch = paths::scratch("attached-alloc-namespace");
-    let program = program(&scratch, &[]);
-    let mut unshare = Command::new("unshare");
-    unshare.args(way).arg(program.get_program()).args(program.get_args());
-    let mut running = Running::ready(&mut unshare);
+    let Some(mut unshared) = in_other_namespace(&program(&scratch, &[]), "allocations") else { return };
+    let mut running = Running::ready(&mut unshared);
     let child = child_of(&running);
     let attached = Attached::begin_inside(&scratch, child, &ALL);
     let [total, live] = phase(&mut running);

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use uunwind_tests::attached::{go_in_and_out, Attached, Entries};
-use uunwind_tests::gate::looks;
+use uunwind_tests::attached::{child_of, go_in_and_out, in_other_namespace, Attached, Entries};
+use uunwind_tests::gate::{looks, redirected};
 use uunwind_tests::process::run;
 use uunwind_tests::running::{wait_for, Running};
 use uunwind_tests::waits::{self, within, Wait};
@@ -220,6 +220,24 @@ fn it_goes_in_and_out_under_load() {
     let program: PathBuf = compile::gcc(&scratch, "lock_load", &["native/lock_load.c"], &["-pthread"]);
     let running = Running::ready(&mut Command::new(program));
     go_in_and_out(&scratch, running, [&["--mode", "lock"], &ALL]);
+}
+
+/// Where `uu` lives in another pid namespace, threads have other ids there: waits, and who has a lock, are the same.
+#[test]
+fn another_pid_namespace_is_none_of_its_concern() {
+    let scratch = paths::scratch("attached-locks-namespace");
+    let Some(mut unshared) = in_other_namespace(&program(&scratch, &[]), "waits") else { return };
+    let mut running = Running::ready(&mut unshared);
+    let child = child_of(&running);
+    let attached = Attached::begin_inside(&scratch, child, &ALL);
+    let said = each(&mut running);
+    attached.signal(libc::SIGINT);
+    let stderr = attached.end_alone();
+    println!("{said:?}\n{stderr}\n{:#?}", recorded(&scratch));
+    waits::expect_measured(&recorded(&scratch), &said);
+    assert_eq!(redirected(child), [0u64; 0]);
+    running.say("end");
+    assert_eq!(running.end(), Some(0));
 }
 
 /// What cannot be recorded so is refused, with the reason.

@@ -160,9 +160,11 @@ fn a_running_process_has_labels() {
         assert_eq!(alone(&mut running), unrecorded);
         assert!(!gate::looks(running.pid()).has_sampler());
     }
-    let recording = attached(&scratch, &mut running, &["--mode", "alloc", "--all"]);
-    expect_labels_of_allocations(&recording);
-    assert_eq!(alone(&mut running), unrecorded);
+    for mode in ["alloc", "lock"] {
+        let recording = attached(&scratch, &mut running, &["--mode", mode, "--all"]);
+        expect_labels_of_events(&recording);
+        assert_eq!(alone(&mut running), unrecorded);
+    }
     running.say("end");
     assert_eq!(running.end(), Some(0));
 }
@@ -190,18 +192,20 @@ fn go_reads_the_labels() {
     }
 }
 
-/// Samples of allocations have them, too.
+/// Samples of allocations have them, too, and those of waits.
 #[test]
-fn allocations_have_labels() {
-    let (scratch, program) = program("labels-alloc");
-    expect_labels_of_allocations(&recorded(&scratch, &program, &["--mode", "alloc", "--all"], "labels"));
+fn events_have_labels() {
+    let (scratch, program) = program("labels-events");
+    for mode in ["alloc", "lock"] {
+        expect_labels_of_events(&recorded(&scratch, &program, &["--mode", mode, "--all"], "labels"));
+    }
 }
 
 #[track_caller]
-fn expect_labels_of_allocations(recording: &Recording) {
+fn expect_labels_of_events(recording: &Recording) {
     let json: Value = serde_json::from_str(&recording.report("json")).expect("JSON");
     let stacks = json["stacks"].as_array().expect("stacks");
-    // It allocates, as pthread_create does, under the labels of the thread.
+    // It allocates, as pthread_create does, and waits in pthread_join under the labels of the thread.
     let of_create = stacks.iter().filter(|stack| {
         let mut frames = stack["frames"].as_array().expect("frames").iter();
         frames.any(|frame| json["frames"][frame.as_u64().expect("an index") as usize]["function"] == "labels")
