@@ -26,8 +26,9 @@ pub struct Program {
     pub notes: Vec<String>,
 }
 
-/// Follows PATH, links and `#!` lines, and checks for everything that prevents recording.
-pub fn check(program: &OsStr) -> Result<Program, Failure> {
+/// Follows PATH, links and `#!` lines, and checks for everything that prevents recording. `otherwise`: what can be done
+/// with programs into which nothing can be loaded.
+pub fn check(program: &OsStr, otherwise: &str) -> Result<Program, Failure> {
     if program.is_empty() {
         let text =
             "the program's name is empty ('' on the command line, or a variable without a value). Give a program";
@@ -42,7 +43,7 @@ pub fn check(program: &OsStr) -> Result<Program, Failure> {
         return Err(Failure::with_code(NOT_EXECUTABLE, format!("{name}: no program was found in it")));
     };
     let shown = shown(&name, &resolved, &executable);
-    check_traits(&shown, &executable, &resolved.traits)?;
+    check_traits(&shown, &executable, &resolved.traits, otherwise)?;
     let library_path = std::env::var_os("LD_LIBRARY_PATH");
     let closure = needed_closure(&executable, library_path.as_deref());
     check_libc(&shown, &closure)?;
@@ -54,8 +55,11 @@ pub fn check(program: &OsStr) -> Result<Program, Failure> {
     Ok(Program { executable, closure, asan_runtime, allocator, notes })
 }
 
-/// What can be done with programs into which nothing can be loaded.
-const FROM_OUTSIDE: &str = "As it is, start it by itself, and record it from outside: uu record -p PID";
+/// As it is said of time.
+pub const FROM_OUTSIDE: &str = "As it is, start it by itself, and record it from outside: uu record -p PID";
+/// As it is said of what is sampled at calls of functions.
+pub const NO_OTHER_WAY: &str =
+    "There is no other way: with -p, too, allocations and waits are seen only in dynamically linked programs";
 
 /// The program's name, with the file that it leads to if that is another.
 fn shown(name: &str, resolved: &Resolved, executable: &Path) -> String {
@@ -142,7 +146,7 @@ fn runner(path: &Path) -> Option<String> {
     Some(format!("uu record -- {program} {}", path.display()))
 }
 
-fn check_traits(shown: &str, executable: &Path, traits: &Traits) -> Result<(), Failure> {
+fn check_traits(shown: &str, executable: &Path, traits: &Traits, otherwise: &str) -> Result<(), Failure> {
     let file = executable.file_name().unwrap_or_default().to_string_lossy();
     // The dynamic loader has no interpreter itself, but it does preload when it is run as a program.
     let is_loader = ["ld-linux", "ld.so", "ld-musl"].iter().any(|name| file.starts_with(name));
@@ -153,7 +157,7 @@ fn check_traits(shown: &str, executable: &Path, traits: &Traits) -> Result<(), F
             "Link it dynamically (without -static) for that"
         };
         return Err(Failure::new(format!(
-            "{shown} is statically linked, so that nothing can be loaded into it. {advice}. {FROM_OUTSIDE}"
+            "{shown} is statically linked, so that nothing can be loaded into it. {advice}. {otherwise}"
         )));
     }
     if let Some(loader) = traits.interpreter.as_ref().filter(|loader| !loader.exists()) {

@@ -51,7 +51,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     if let Some(pid) = arguments.pid {
         return attach::run(pid, &arguments, places.of_process(pid));
     }
-    let (mut config, analysers) = prepare(&arguments.command)?;
+    let (mut config, analysers) = prepare(&arguments.command, arguments.flags)?;
     for path in places.recording.iter().chain(&places.result).filter(|_| arguments.output.is_some()) {
         save::may_replace(path)?;
     }
@@ -199,10 +199,12 @@ fn said_of_stream(delivery: &Delivery, path: &Path) {
 }
 
 /// How a program is recorded: what it needs, and uu's own objects. Whatever can be found to fail is found here, before
-/// the program runs.
-pub fn prepare(command: &[OsString]) -> Result<(Config, Analysers), Failure> {
+/// the program runs. `flags`: the recording's `FLAG_*`.
+pub fn prepare(command: &[OsString], flags: u32) -> Result<(Config, Analysers), Failure> {
     let layout = layout::find()?;
-    let program = program::check(command.first().map_or("".as_ref(), OsString::as_os_str))?;
+    let of_calls = flags & (FLAG_ALLOC | FLAG_LOCK) != 0;
+    let otherwise = if of_calls { program::NO_OTHER_WAY } else { program::FROM_OUTSIDE };
+    let program = program::check(command.first().map_or("".as_ref(), OsString::as_os_str), otherwise)?;
     let mut objects = vec![layout.library];
     let namer = vec![layout.command.clone().into_os_string(), NAMING_SERVER.into()];
     let launcher = vec![layout.command.into_os_string(), PLUGIN_SERVER.into()];

@@ -45,7 +45,7 @@ pub fn run(options: &Options) -> Result<u8, Failure> {
     let (name, arguments) =
         options.command.split_first().map_or((OsStr::new(""), &[][..]), |(n, a)| (n.as_os_str(), a));
     let layout = layout::find()?;
-    let checked = program::check(name)?;
+    let checked = program::check(name, program::FROM_OUTSIDE)?;
     let destination = destination(options.output.as_deref())?;
     let (mut object, mut library) = (layout.crash, layout.library);
     if !object.is_file() {

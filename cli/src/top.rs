@@ -255,7 +255,7 @@ fn record(wanted: &Wanted, say: &Sender<Said>, is_left: &Receiver<()>) -> Result
         });
         return recorded.map(|_| 0).map_err(attach::refused);
     }
-    let (mut config, analysers) = prepare(&wanted.command)?;
+    let (mut config, analysers) = prepare(&wanted.command, wanted.flags)?;
     config.rate = wanted.rate;
     config.flags = wanted.flags;
     config.duration = wanted.duration;

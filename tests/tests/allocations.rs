@@ -249,7 +249,11 @@ fn what_cannot_be_sampled_says_why() {
     let scratch = paths::scratch("alloc-refused");
     let alloc = ["--mode", "alloc"];
     let fixed = compile::gcc(&scratch, "static", &["native/holds.c"], &["-static", "-pthread"]);
-    refused(&scratch, &alloc, &[fixed.as_ref()], 125, &["static"]);
+    // That of time has another way.
+    for (mode, way) in [("alloc", "There is no other way"), ("lock", "There is no other way"), ("cpu", "uu record -p")]
+    {
+        refused(&scratch, &["--mode", mode], &[fixed.as_ref()], 125, &["is statically linked", way]);
+    }
     let own = compile::gcc(&scratch, "own", &["native/own_allocator.c"], &["-pthread", "-rdynamic"]);
     let recording = uu::record(&scratch, &alloc, |_| {}, &[own.as_ref()]);
     assert!(recording.outcome.stderr.contains("defines malloc itself"), "{}", recording.outcome.text());
@@ -285,4 +289,39 @@ fn what_an_allocator_calls_itself_is_not_counted_again() {
         assert_eq!(sum(all.iter()), said(&recording, "total"), "{options:?}");
         assert_eq!(sum(all.iter().filter(|one| one.freed.is_none())), said(&recording, "live"), "{options:?}");
     }
+}
+
+/// More sampled allocations live than there is room for: those that have none are in the total, which is said; the
+/// program lives on, and when others are freed there is room again.
+#[test]
+fn a_full_table_is_said() {
+    /// Of the smallest table, which a distance of 4 MiB and more has (docs/design/allocations.md).
+    const ROOM: u64 = 4096 * 7;
+    const NUMBER: u64 = ROOM + 10_000;
+    const KEPT: u64 = 1000;
+    const SIZE: u64 = 1 << 26;
+    let scratch = paths::scratch("alloc-full");
+    let program = compile::gcc(&scratch, "fills", &["native/fills.c"], &["-O0"]);
+    let heap = compile::shared(&scratch, "endless_heap.so", &["native/endless_heap.c"]);
+    let configure = |command: &mut Command| {
+        command.env("LD_PRELOAD", &heap);
+    };
+    // All are sampled: each is sixteen distances.
+    let options = ["--mode", "alloc", "--every-bytes", "4M"];
+    let number = NUMBER.to_string();
+    let recording = uu::record(&scratch, &options, configure, &[program.as_os_str(), number.as_ref()]).expect_code(0);
+    let stderr = &recording.outcome.stderr;
+    let words = "sampled allocations are in the total only: no room to remember them until they are freed";
+    let said = stderr.lines().find_map(|line| line.trim().strip_suffix(words)?.trim().parse::<u64>().ok());
+    let json: Value = serde_json::from_str(&recording.report("json")).expect("JSON");
+    let all = json["allocations"].as_array().expect("allocations");
+    let large = || all.iter().filter(|one| one["size"] == SIZE);
+    let untracked = large().filter(|one| one["tracked"] == false).count() as u64;
+    assert_eq!(said, Some(untracked), "{stderr}");
+    // A bucket may be full before all others are.
+    assert!((NUMBER - ROOM..NUMBER - ROOM / 2).contains(&untracked), "{untracked}: {stderr}");
+    let live = large().filter(|one| one["tracked"] == true && one["freed"].is_null()).count() as u64;
+    // One is missed with a probability of exp(-16).
+    assert!((KEPT - 1..=KEPT).contains(&live), "{live}: {stderr}");
+    assert!((NUMBER + KEPT - 1..=NUMBER + KEPT).contains(&(large().count() as u64)), "{stderr}");
 }

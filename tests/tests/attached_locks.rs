@@ -273,7 +273,7 @@ fn what_cannot_be_recorded_says_why() {
     let mut running = Running::ready(&mut Command::new(fixed));
     let mut command = uu::command(&scratch, &["record", "--mode", "lock", "-d", "1", "-p"]);
     let said = run(command.arg(running.pid().to_string()), &scratch, uu::LIMIT).expect_code(125);
-    for part in ["--mode lock needs a sampler in it", "static programs", "-- PROGRAM"] {
+    for part in ["--mode lock needs a sampler in it", "static programs", "-- PROGRAM; a static one cannot"] {
         assert!(said.stderr.contains(part), "{}", said.stderr);
     }
     running.say("over");

@@ -87,7 +87,7 @@ pub fn run(pid: u32, arguments: &Arguments, places: Places) -> Result<u8, Failur
                 let mode = if attach.flags & FLAG_LOCK != 0 { "lock" } else { "alloc" };
                 return Err(Failure::new(format!(
                     "process {pid} is not recorded: --mode {mode} needs a sampler in it, and none was put there, since {}. \
-                     Start the program with uu record --mode {mode} -- PROGRAM",
+                     Start the program with uu record --mode {mode} -- PROGRAM; a static one cannot be recorded so",
                     declined.why
                 )));
             }
