@@ -105,12 +105,8 @@ static FIND: extern "C" fn() = find_all;
 
 #[cfg_attr(panic = "unwind", allow(dead_code, reason = "the constructor's"))]
 extern "C" fn find_all() {
-    for operator in &ALL {
-        find(operator);
-        if operator.real.load(Ordering::Relaxed).is_null() {
-            withdraw(operator.name);
-        }
-    }
+    ALL.iter().for_each(|operator| _ = find(operator));
+    withdraw();
 }
 
 /// The definition of an operator after ours, and whether it is one that calls malloc: that of a C++ runtime, which
@@ -126,29 +122,34 @@ fn next_of(name: &'static CStr) -> Option<(*mut c_void, bool)> {
     calls_malloc.map(|calls_malloc| (real, calls_malloc))
 }
 
-/// Takes our definition of an operator out of the symbol table of this object, so that nobody finds it from now on. If
-/// the page cannot be written, it stays, and calls what comes after it first.
-fn withdraw(name: &'static CStr) {
+/// Takes our definitions of operators that no object defines after ours out of this object's symbol table, so that
+/// nobody finds them from now on. If the page cannot be written, they stay, and call what comes after ours first.
+fn withdraw() {
     const READ: i32 = libc::PROT_READ;
-    let own = |object: &PhdrInfo| {
-        // SAFETY: the loader's structure, during its iteration.
-        unsafe { object.covers((&raw const ALL) as u64).then(|| object.dynamic())?.definition(name) }
+    // SAFETY: the loader's structure, during its iteration.
+    let own = |object: &PhdrInfo| unsafe { object.covers((&raw const ALL) as u64).then(|| object.dynamic()) };
+    let Some(own) = events::of_loaded(own) else { return };
+    let lacking = || ALL.iter().filter(|operator| operator.real.load(Ordering::Relaxed).is_null());
+    let places = || lacking().filter_map(|operator| own.definition(operator.name));
+    let range = |(first, end): (u64, u64), (value, section): (u64, u64)| {
+        (first.min(value.min(section) & !(PAGE - 1)), end.max((value.max(section) | (PAGE - 1)) + 1))
     };
-    let Some((value, section)) = events::of_loaded(own) else { return };
-    let (first, end) = (value.min(section) & !(PAGE - 1), (value.max(section) | (PAGE - 1)) + 1);
+    let (first, end) = places().fold((u64::MAX, 0), range);
     let protect = |rights: i32| {
         let arguments = [first as usize, (end - first) as usize, rights as usize, 0, 0, 0];
         // SAFETY: pages of this object, in which symbols lie and no code, so that nobody runs there meanwhile.
         unsafe { syscall::call(nr::MPROTECT, arguments) == 0 }
     };
-    if !protect(READ | libc::PROT_WRITE) {
+    if end == 0 || !protect(READ | libc::PROT_WRITE) {
         return;
     }
-    // SAFETY: the two fields of an entry, which others only read. One without a value is passed over, whatever its
-    // section, so that no state between is wrong.
-    unsafe {
-        (*(value as *const AtomicU64)).store(0, Ordering::Release);
-        (*(section as *const AtomicU16)).store(0, Ordering::Release);
+    for (value, section) in places() {
+        // SAFETY: the two fields of an entry, which others only read. One without a value is passed over, whatever its
+        // section, so that no state between is wrong.
+        unsafe {
+            (*(value as *const AtomicU64)).store(0, Ordering::Release);
+            (*(section as *const AtomicU16)).store(0, Ordering::Release);
+        }
     }
     // As it was; where changed pages may not be executed, read-only.
     let _ = protect(READ | libc::PROT_EXEC) || protect(READ);
