@@ -44,8 +44,8 @@ pub fn cursor<'s>(
     (cursor.interpreter != 0).then_some(cursor)
 }
 
-/// Do the frames of [`Scratch::entered`] belong to this interpreter? While they have contexts, its op lies in them, or a
-/// run loop has ended. They are another one's where this interpreter has called a function in C that calls that.
+/// Do the frames of [`Scratch::entered`] belong to this interpreter? While they have contexts, its op lies in them, or
+/// a run loop has ended. They are another one's where this interpreter has called a function in C that calls that.
 fn has_entered(guest: &Guest<'_>, facts: &Facts, scratch: &Scratch, interpreter: u64) -> bool {
     let [lowest, end] = scratch.entered;
     let op = guest.word(interpreter.wrapping_add(facts.interpreter_op.into()));

@@ -132,7 +132,8 @@ impl Attached {
 }
 
 impl Attached {
-    /// Ends a recording of events that a sampler in the process has made, and that has lost nothing; returns what uu says.
+    /// Ends a recording of events that a sampler in the process has made, and that has lost nothing; returns what uu
+    /// says.
     #[track_caller]
     pub fn end_whole(self) -> String {
         self.signal(libc::SIGINT);
@@ -187,8 +188,8 @@ pub fn child_of(running: &Running) -> u32 {
     children.trim().parse().expect("one child")
 }
 
-/// A command that runs the program in a pid namespace of its own, as its only child; `None`: that may not be done here, and
-/// `what` is skipped.
+/// A command that runs the program in a pid namespace of its own, as its only child; `None`: that may not be done here,
+/// and `what` is skipped.
 pub fn in_other_namespace(program: &Command, what: &str) -> Option<Command> {
     const WAY: [&str; 3] = ["--pid", "--fork", "--mount-proc"];
     if !Command::new("unshare").args(WAY).arg("true").output().is_ok_and(|done| done.status.success()) {

@@ -1,5 +1,5 @@
-//! Operators new and delete of C++, where they are an allocator's own: those of jemalloc, tcmalloc and mimalloc, and of a
-//! library that keeps a pool, do not call malloc by its name, so that nothing of them would be seen. Those of the C++
+//! Operators new and delete of C++, where they are an allocator's own: those of jemalloc, tcmalloc and mimalloc, and of
+//! a library that keeps a pool, do not call malloc by its name, so that nothing of them would be seen. Those of the C++
 //! runtime do: they are only passed on, by a jump.
 //!
 //! The real operators are called as the program calls them, the throwing ones, too: the frame between is one of
