@@ -41,6 +41,9 @@ pub struct Code<'a> {
     pub text: Vec<Part<'a>>,
     /// What is never written: tables of jumps may lie there.
     pub constants: Vec<Part<'a>>,
+    /// Where data begins, by address: what instructions and relocations take the addresses of. A table of jumps of
+    /// unknown size ends at the next one. Bytes that only look like such an instruction count, too.
+    pub starts: Vec<u64>,
     /// What another source describes, by address.
     pub described: Vec<Span>,
     /// Where functions begin for certain.
@@ -78,8 +81,9 @@ fn is_part(name: &[u8]) -> bool {
     name.windows(mark.len()).enumerate().any(|(at, found)| found == mark && ends(at))
 }
 
-/// Versions of symbols of glibc begin so: all of its functions that never return, or not always, are known by name.
-const C_LIBRARY: &[u8] = b"GLIBC_2";
+/// Versions of symbols of glibc and of libstdc++ begin so: all of their functions that never return, or not always, are
+/// known by name.
+const KNOWN_LIBRARIES: [&[u8]; 3] = [b"GLIBC_2", b"GLIBCXX_3", b"CXXABI_1"];
 
 impl<'a> Code<'a> {
     /// The code of an ELF file. `described`: the functions that another source describes. Nothing, if it cannot be
@@ -141,13 +145,14 @@ impl<'a> Code<'a> {
         self.start = Some(file.entry()).filter(|start| *start != 0);
         self.started();
         self.called();
+        self.addresses();
         self.parts.sort_unstable_by_key(|span| (span.start, span.end));
         let parts = core::mem::take(&mut self.parts);
         let is_part = |at: u64| parts.binary_search_by_key(&at, |span| span.start).is_ok();
         self.entries.retain(|at| !is_part(*at));
         self.candidates.retain(|at| !is_part(*at));
         self.parts = parts;
-        for list in [&mut self.entries, &mut self.candidates] {
+        for list in [&mut self.entries, &mut self.candidates, &mut self.starts] {
             list.sort_unstable();
             list.dedup();
         }
@@ -181,6 +186,7 @@ impl<'a> Code<'a> {
             match (r_type, relocation.target()) {
                 (R_X86_64_RELATIVE, _) => {
                     let target = relocation.addend() as u64;
+                    self.starts.push(target);
                     if self.part(target).is_some() {
                         self.candidates.push(target);
                     }
@@ -191,10 +197,12 @@ impl<'a> Code<'a> {
                         versions.version(versions.version_index(LittleEndian, index)).ok().flatten()
                     });
                     let name = symbol.and_then(|symbol| symbol.name().ok()).unwrap_or_default();
-                    let is_of_libc = version.is_some_and(|version| version.name().starts_with(C_LIBRARY));
+                    let is_known = version.is_some_and(|version| {
+                        KNOWN_LIBRARIES.iter().any(|library| version.name().starts_with(library))
+                    });
                     if noreturn::is_one(name) {
                         self.never_by_word.insert(place);
-                    } else if is_of_libc && !noreturn::is_sometimes(name) {
+                    } else if is_known && !noreturn::is_sometimes(name) {
                         self.returning_by_word.insert(place);
                     }
                 }
@@ -255,6 +263,31 @@ impl<'a> Code<'a> {
             }
         }
         self.candidates.append(&mut found);
+    }
+
+    /// What `lea` takes the addresses of: the bytes of the instruction are looked for, not decoded.
+    fn addresses(&mut self) {
+        let mut found = Vec::new();
+        for part in &self.text {
+            for (at, bytes) in part.bytes.windows(7).enumerate() {
+                let [0x48 | 0x4c, 0x8d, mode, a, b, c, d] = *bytes else { continue };
+                if mode & 0xc7 == 5 {
+                    let next = part.start.wrapping_add(at as u64 + 7);
+                    found.push(next.wrapping_add_signed(i64::from(i32::from_le_bytes([a, b, c, d]))));
+                }
+            }
+        }
+        self.starts.append(&mut found);
+    }
+
+    /// The bytes of a table of jumps whose size is not known: from its start, of which some instruction takes the
+    /// address, up to the next thing of which one does.
+    pub fn table(&self, start: u64) -> Option<&'a [u8]> {
+        let index = self.starts.binary_search(&start).ok()?;
+        let rest = self.constants.iter().find_map(|part| part.from(start))?;
+        let end = self.starts.get(index + 1).map_or(u64::MAX, |next| *next);
+        let len = usize::try_from(end - start).unwrap_or(usize::MAX).min(rest.len());
+        rest.get(..len)
     }
 
     /// The function that a direct call names, if the instruction with this place and length is one. A call of the next

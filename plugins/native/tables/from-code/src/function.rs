@@ -8,13 +8,13 @@ use super::state::State;
 use super::step::{branch, Stepper};
 use flow::fetches_its_address;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Instructions that are carried out for one function at most.
 const MOST_STEPS: u64 = 2_000_000;
 /// The same for its blocks.
 const MOST_BLOCKS: usize = 60_000;
-/// Instructions that are carried out for what is only guessed to be a function.
+/// Instructions that are carried out for what nothing but its place suggests to be a function.
 const MOST_GUESSED: u64 = 20_000;
 
 /// What functions are aligned to, in bytes, by most compilers.
@@ -31,6 +31,18 @@ pub enum Returns {
     Never,
     /// It was not analysed yet: what follows the call waits.
     Unsettled,
+}
+
+/// What says that a function begins at a place, best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Origin {
+    /// A symbol, or the call of a function that is one.
+    Sure,
+    /// Data or instructions have its address, or it is aligned as functions are and follows space. It may also be a
+    /// place within a function.
+    Likely,
+    /// Something ends before it.
+    Guess,
 }
 
 /// Why nothing is claimed of a function.
@@ -71,8 +83,11 @@ pub trait Others {
     fn after_padding(&self, address: u64) -> u64;
     /// What is claimed of a block of another function.
     fn claimed(&self, block: u64) -> Option<&State>;
-    /// Whether an address was run through by a function that was not understood.
-    fn is_doubtful(&self, address: u64) -> bool;
+    /// Whether an address was run through by something that was not understood, and that was a function at least as
+    /// likely as this.
+    fn is_doubtful(&self, address: u64, origin: Origin) -> bool;
+    /// Whether an address was analysed as a function's first one, with whatever result.
+    fn was_analysed(&self, address: u64) -> bool;
 }
 
 /// A call, after which the code goes on once something is known.
@@ -83,6 +98,8 @@ pub struct Wait {
     pub from: u64,
     /// It lies apart from its function's beginning.
     pub is_apart: bool,
+    /// It is a jump, as the last thing that the function does: nothing follows it.
+    pub is_tail: bool,
     /// Where the code goes on.
     pub next: u64,
     /// The facts there.
@@ -108,7 +125,8 @@ pub struct Function {
     blocks: Map<u64, State>,
     /// Where each block that was carried out ends.
     ends: BTreeMap<u64, u64>,
-    queue: Vec<u64>,
+    /// Blocks that are to be carried out, the first ones first: then what leads to the others is mostly done.
+    queue: BTreeSet<u64>,
     /// Calls of functions of which it is not known whether they return.
     pub waits: Vec<Wait>,
     /// Calls after which another function may begin.
@@ -132,8 +150,10 @@ pub struct Function {
     pub proved: bool,
     /// One of these is a return, or leads to one.
     pub by_return: bool,
-    /// Nothing but its place suggests that it is a function.
-    guessed: bool,
+    /// It sets up a frame, and calls with the stack pointer aligned by that.
+    calls_aligned: bool,
+    /// What says that it is a function.
+    origin: Origin,
     steps: u64,
 }
 
@@ -146,24 +166,41 @@ enum Next {
 }
 
 impl Function {
-    /// A function that begins there. `guessed`: perhaps.
-    pub fn new(entry: u64, guessed: bool) -> Function {
-        Function::at(entry, State::entry(), guessed)
+    /// A function that begins there, as this says.
+    pub fn new(entry: u64, origin: Origin) -> Function {
+        Function::at(entry, State::entry(), origin)
+    }
+
+    /// What says that it is one.
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    /// Whether something shows that it begins as functions do: an end, or, where there is more than its place, calls. The
+    /// middle of a function calls with an aligned stack pointer without more pushes, which from a function's first
+    /// instruction on would not be aligned.
+    pub fn is_proved(&self) -> bool {
+        self.proved || self.origin != Origin::Guess && self.calls_aligned
+    }
+
+    /// Whether it may be none.
+    fn is_guessed(&self) -> bool {
+        self.origin != Origin::Sure
     }
 
     /// What follows one of its calls, if anything does.
     pub fn rest(&self, wait: &Wait) -> Function {
-        Function { home: self.home, ..Function::at(wait.next, wait.state.clone(), true) }
+        Function { home: self.home, ..Function::at(wait.next, wait.state.clone(), Origin::Guess) }
     }
 
     /// A function, or the rest of one, from a place on at which these facts hold.
-    fn at(entry: u64, state: State, guessed: bool) -> Function {
+    fn at(entry: u64, state: State, origin: Origin) -> Function {
         let mut function = Function {
             entry,
             home: entry,
             blocks: Map::default(),
             ends: BTreeMap::new(),
-            queue: Vec::new(),
+            queue: BTreeSet::new(),
             waits: Vec::new(),
             doubtful: Vec::new(),
             current: entry,
@@ -175,7 +212,8 @@ impl Function {
             returned: false,
             proved: false,
             by_return: false,
-            guessed,
+            calls_aligned: false,
+            origin,
             steps: 0,
         };
         function.enter(entry, state);
@@ -184,6 +222,14 @@ impl Function {
 
     /// Goes on after a call. `perhaps`: if it returns.
     pub fn resume(&mut self, wait: Wait, perhaps: bool) {
+        if wait.is_tail {
+            self.returns = true;
+            self.returned |= !perhaps;
+            self.proved = true;
+            self.by_return |= !perhaps;
+            self.proofs.insert(wait.from);
+            return;
+        }
         self.edges.insert(Edge { from: wait.from, to: wait.next, perhaps });
         self.enter(wait.next, wait.state);
     }
@@ -198,7 +244,7 @@ impl Function {
     fn enter(&mut self, address: u64, state: State) {
         if let Some(known) = self.blocks.get_mut(&address) {
             if known.join(&state) {
-                self.queue.push(address);
+                self.queue.insert(address);
             }
             return;
         }
@@ -209,11 +255,11 @@ impl Function {
         // A block that runs through this place ends here from now on.
         if let Some((start, end)) = self.ends.range(..address).next_back() {
             if *end > address {
-                self.queue.push(*start);
+                self.queue.insert(*start);
             }
         }
         self.blocks.insert(address, state);
-        self.queue.push(address);
+        self.queue.insert(address);
     }
 
     /// The blocks that were carried out: start and end.
@@ -229,7 +275,7 @@ impl Function {
     /// Carries out what there is to do. Returns how many instructions that took.
     pub fn run(&mut self, code: &Code<'_>, stepper: &mut Stepper, others: &mut dyn Others) -> u64 {
         let before = self.steps;
-        while let Some(start) = self.queue.pop() {
+        while let Some(start) = self.queue.pop_first() {
             if self.fault.is_some() {
                 self.queue.clear();
                 break;
@@ -257,7 +303,7 @@ impl Function {
                 break;
             }
             self.steps += 1;
-            if self.steps > if self.guessed { MOST_GUESSED } else { MOST_STEPS } {
+            if self.steps > if self.origin == Origin::Guess { MOST_GUESSED } else { MOST_STEPS } {
                 self.fault = Some(Fault::TooLong);
                 break;
             }

@@ -2,7 +2,7 @@
 //! after them.
 
 /// Of the C library and of the runtimes of compilers.
-const NAMES: [&str; 58] = [
+const NAMES: [&str; 59] = [
     "abort",
     "exit",
     "_exit",
@@ -45,6 +45,7 @@ const NAMES: [&str; 58] = [
     "__clang_call_terminate",
     "_ZSt9terminatev",
     "_ZSt10unexpectedv",
+    "_ZN9__gnu_cxx27__verbose_terminate_handlerEv",
     "_ZSt17rethrow_exceptionNSt15__exception_ptr13exception_ptrE",
     "__rust_start_panic_abort",
     "rust_begin_unwind",
@@ -82,8 +83,9 @@ pub fn is_sometimes(name: &str) -> bool {
 /// Whether the function with this name never returns.
 pub fn is_one(name: &str) -> bool {
     // `std::__throw_length_error(char const*)` and its like.
-    let throws = name
-        .strip_prefix("_ZSt")
-        .is_some_and(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()).starts_with("__throw_"));
+    let throws = name.strip_prefix("_ZSt").is_some_and(|rest| {
+        let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        rest.starts_with("__throw_") || rest.starts_with("__glibcxx_assert_fail")
+    });
     throws || NAMES.contains(&name) || FAMILIES.iter().any(|family| name.starts_with(family))
 }

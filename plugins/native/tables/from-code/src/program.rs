@@ -1,7 +1,7 @@
 //! All functions: in which order they are analysed, whether they return, and what is claimed in the end.
 
 use super::code::Code;
-use super::function::{Fault, Function, Others, Returns, FUNCTION_ALIGNMENT};
+use super::function::{Fault, Function, Origin, Others, Returns, FUNCTION_ALIGNMENT};
 use super::padding;
 use super::quick::{Map, Set};
 use super::row;
@@ -122,10 +122,12 @@ pub fn analyse(code: &Code<'_>, budget: Budget) -> Found {
     let mut program = Program::new(code, budget);
     for entry in code.entries.iter().chain(&code.candidates) {
         if !code.is_described(*entry) {
-            program.explore(*entry, !program.sure.contains(entry));
+            let origin = if program.sure.contains(entry) { Origin::Sure } else { Origin::Likely };
+            program.explore(*entry, origin);
         }
     }
-    program.gaps();
+    program.gaps(Origin::Likely);
+    program.gaps(Origin::Guess);
     program.finish()
 }
 
@@ -136,7 +138,7 @@ struct Known<'p> {
     code: &'p Code<'p>,
     claimed: &'p Map<u64, u32>,
     facts: &'p [State],
-    doubtful: &'p Covered,
+    doubtful: &'p Doubts,
 }
 
 impl Others for Known<'_> {
@@ -161,8 +163,30 @@ impl Others for Known<'_> {
         self.facts.get(*self.claimed.get(&block)? as usize)
     }
 
-    fn is_doubtful(&self, address: u64) -> bool {
-        self.doubtful.has(address)
+    fn is_doubtful(&self, address: u64, origin: Origin) -> bool {
+        self.doubtful.has(address, origin)
+    }
+
+    fn was_analysed(&self, address: u64) -> bool {
+        self.returns.contains_key(&address)
+    }
+}
+
+/// What functions have run through that were not understood.
+struct Doubts {
+    /// Those that are more than guesses.
+    likely: Covered,
+    guesses: Covered,
+}
+
+impl Doubts {
+    fn has(&self, address: u64, origin: Origin) -> bool {
+        self.likely.has(address) || origin == Origin::Guess && self.guesses.has(address)
+    }
+
+    fn put(&mut self, address: u64, len: usize, origin: Origin) {
+        let place = if origin == Origin::Guess { &mut self.guesses } else { &mut self.likely };
+        place.put(address, len);
     }
 }
 
@@ -213,8 +237,7 @@ struct Program<'c> {
     by_jumps: Vec<Claim>,
     functions: Vec<Analysed>,
     covered: Covered,
-    /// What functions have run through that were not understood.
-    doubtful: Covered,
+    doubtful: Doubts,
     /// The facts at the starts of blocks.
     claimed: Map<u64, u32>,
     /// What functions call that were understood.
@@ -240,25 +263,25 @@ impl<'c> Program<'c> {
             by_jumps: Vec::new(),
             functions: Vec::new(),
             covered: covered(),
-            doubtful: covered(),
+            doubtful: Doubts { likely: covered(), guesses: covered() },
             claimed: Map::default(),
             called: BTreeSet::new(),
         }
     }
 
     /// Analyses a function, and those on whose return its own facts depend.
-    fn explore(&mut self, entry: u64, guessed: bool) {
+    fn explore(&mut self, entry: u64, origin: Origin) {
         if self.returns.contains_key(&entry) || self.code.part(entry).is_none() {
             return;
         }
         // The middle of a function that was not understood.
-        let is_in_doubt = self.doubtful.has(entry) && !entry.is_multiple_of(FUNCTION_ALIGNMENT);
-        if guessed && (is_in_doubt || self.code.is_in_part(entry)) {
+        let is_in_doubt = self.doubtful.has(entry, origin) && !entry.is_multiple_of(FUNCTION_ALIGNMENT);
+        if origin != Origin::Sure && (is_in_doubt || self.code.is_in_part(entry)) {
             return;
         }
         let mut active: Map<u64, Function> = Map::default();
         let mut waiters: Map<u64, Set<u64>> = Map::default();
-        active.insert(entry, Function::new(entry, guessed));
+        active.insert(entry, Function::new(entry, origin));
         self.returns.insert(entry, Returns::Unsettled);
         let mut stack = vec![entry];
         loop {
@@ -272,7 +295,7 @@ impl<'c> Program<'c> {
                 }
                 active.insert(address, function);
             }
-            if stack.is_empty() {
+            if stack.is_empty() && !self.go_round(&mut stack, &mut active, &mut waiters) {
                 break;
             }
         }
@@ -301,7 +324,7 @@ impl<'c> Program<'c> {
             let mut again = false;
             for wait in core::mem::take(&mut function.waits) {
                 match self.returns.get(&wait.callee) {
-                    Some(Returns::Yes) if !wait.is_apart => {
+                    Some(Returns::Yes) if !wait.is_apart || wait.is_tail => {
                         function.resume(wait, false);
                         again = true;
                     }
@@ -310,7 +333,8 @@ impl<'c> Program<'c> {
                     found => {
                         if found.is_none() {
                             self.returns.insert(wait.callee, Returns::Unsettled);
-                            active.insert(wait.callee, Function::new(wait.callee, false));
+                            let origin = if wait.is_tail { Origin::Likely } else { Origin::Sure };
+                            active.insert(wait.callee, Function::new(wait.callee, origin));
                             stack.push(wait.callee);
                         }
                         waiters.entry(wait.callee).or_default().insert(address);
@@ -323,6 +347,41 @@ impl<'c> Program<'c> {
                 stack.push(address);
             }
         }
+    }
+
+    /// Where functions only wait for each other: settles those that never return; else lets one of a circle go on as if
+    /// its callees may return. Calls in a circle that has no end are no program: a way out was not seen, such as one
+    /// that begins where an exception is caught. Returns whether there is something to do.
+    fn go_round(
+        &mut self,
+        stack: &mut Vec<u64>,
+        active: &mut Map<u64, Function>,
+        waiters: &mut Map<u64, Set<u64>>,
+    ) -> bool {
+        let ends = |function: &&Function| function.waits.is_empty() && !function.returns && function.fault.is_none();
+        for function in active.values().filter(ends) {
+            if self.returns.insert(function.entry, Returns::Never) != Some(Returns::Never) {
+                stack.extend(waiters.remove(&function.entry).unwrap_or_default());
+            }
+        }
+        if !stack.is_empty() {
+            stack.sort_unstable();
+            return true;
+        }
+        let Some(mut at) = active.values().filter(|f| !f.waits.is_empty()).map(|f| f.entry).min() else { return false };
+        let mut seen = Set::default();
+        while seen.insert(at) {
+            let callee = active.get(&at).and_then(|function| function.waits.first()).map(|wait| wait.callee);
+            let waits = |entry: &u64| active.get(entry).is_some_and(|function| !function.waits.is_empty());
+            at = callee.filter(waits).unwrap_or(at);
+        }
+        let Some(mut function) = active.remove(&at) else { return false };
+        for wait in core::mem::take(&mut function.waits) {
+            function.after_unknown(wait, &self.known());
+        }
+        active.insert(at, function);
+        stack.push(at);
+        true
     }
 
     fn known(&self) -> Known<'_> {
@@ -352,8 +411,9 @@ impl<'c> Program<'c> {
                 let mut rest = function.rest(&wait);
                 self.run(&mut rest);
                 for wait in core::mem::take(&mut rest.waits) {
-                    if self.returns.get(&wait.callee) == Some(&Returns::Yes) && !wait.is_apart {
-                        rest.resume(wait, false);
+                    let returns = self.returns.get(&wait.callee) == Some(&Returns::Yes);
+                    if wait.is_tail || returns && !wait.is_apart {
+                        rest.resume(wait, !returns);
                     }
                 }
                 self.run(&mut rest);
@@ -380,7 +440,7 @@ impl<'c> Program<'c> {
             return;
         }
         let is_start = self.code.start == Some(entry);
-        let unproved = !function.proved && !self.sure.contains(&entry);
+        let unproved = !function.is_proved() && !self.sure.contains(&entry);
         let fault = match function.fault {
             None if is_start => Some(Fault::Start),
             None if unproved => Some(Fault::NoEnd),
@@ -390,7 +450,7 @@ impl<'c> Program<'c> {
         self.functions.push(Analysed { entry, by_jumps, fault });
         if fault.is_some() {
             for (start, end) in function.blocks() {
-                self.doubtful.put(start, end.saturating_sub(start) as usize);
+                self.doubtful.put(start, end.saturating_sub(start) as usize, function.origin());
             }
             return;
         }
@@ -418,8 +478,8 @@ impl<'c> Program<'c> {
         });
     }
 
-    /// Looks for functions in text that nothing covers.
-    fn gaps(&mut self) {
+    /// Looks for functions in text that nothing covers. `origin`: those that are likely, or all.
+    fn gaps(&mut self, origin: Origin) {
         let mut instruction = Instruction::default();
         // Nothing is described from the last place on that was looked for, up to here.
         let mut undescribed = 0;
@@ -427,28 +487,32 @@ impl<'c> Program<'c> {
             let mut at = part.start;
             // A function may begin here.
             let mut may_begin = true;
+            let mut after_space = true;
             while let Some(bytes) = part.from(at) {
                 if self.left == 0 {
                     return;
                 }
                 if at >= undescribed {
                     if let Some(end) = self.code.after_described(at) {
-                        (at, may_begin) = (end, true);
+                        (at, may_begin, after_space) = (end, true, false);
                         continue;
                     }
                     undescribed = self.code.next_described(at);
                 }
                 if self.covered.has(at) {
-                    (at, may_begin) = (at + 1, true);
+                    (at, may_begin, after_space) = (at + 1, true, false);
                     continue;
                 }
                 let filled = padding::len(bytes);
                 if filled > 0 {
                     at += filled as u64;
+                    after_space = true;
                     continue;
                 }
-                if may_begin && !self.returns.contains_key(&at) {
-                    self.explore(at, true);
+                let is_likely = after_space && at.is_multiple_of(FUNCTION_ALIGNMENT);
+                after_space = false;
+                if may_begin && (is_likely || origin == Origin::Guess) && !self.returns.contains_key(&at) {
+                    self.explore(at, if is_likely { Origin::Likely } else { Origin::Guess });
                     if self.covered.has(at) {
                         continue;
                     }
@@ -462,11 +526,18 @@ impl<'c> Program<'c> {
                         | FlowControl::IndirectBranch
                         | FlowControl::Exception
                 );
-                may_begin = ends || instruction.mnemonic() == Mnemonic::Hlt;
+                may_begin = ends || instruction.mnemonic() == Mnemonic::Hlt || self.never_returns(&instruction);
                 at += instruction.len().max(1) as u64;
                 self.left -= 1;
             }
         }
+    }
+
+    /// Whether an instruction calls a function that never returns.
+    fn never_returns(&self, instruction: &Instruction) -> bool {
+        let target = instruction.near_branch_target();
+        instruction.flow_control() == FlowControl::Call
+            && (self.code.never.contains(&target) || self.returns.get(&target) == Some(&Returns::Never))
     }
 
     /// Keeps what is claimed of functions that nothing but jumps leaves, or not: in code of which most functions are so

@@ -339,6 +339,19 @@ impl State {
         !self.lost && !self.overwritten && !popped
     }
 
+    /// Whether registers of the caller were saved in this frame, wherever the stack pointer is now.
+    pub fn has_saved(&self) -> bool {
+        let is_in_frame = |slot: &Slot| slot.base == Base::Cfa && slot.at < -8;
+        self.slots.iter().any(|slot| is_in_frame(slot) && matches!(slot.value, Value::Original(_)))
+    }
+
+    /// Forgets what has been saved, where the frame has ended. Returns whether there was anything.
+    pub fn end_frame(&mut self) -> bool {
+        let had = self.has_saved();
+        self.slots.clear();
+        had
+    }
+
     /// Whether a function may return, or another one may be jumped to: the stack pointer and the registers are the
     /// caller's.
     pub fn is_as_at_entry(&self) -> bool {

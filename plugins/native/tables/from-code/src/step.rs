@@ -6,6 +6,9 @@ use iced_x86::{Instruction, InstructionInfoFactory, InstructionInfoOptions, Mnem
 /// Largest table of places to go on at.
 pub const MOST_ENTRIES: u32 = 4096;
 
+/// The number of entries of a table whose index has no limit.
+pub const UNLIMITED: u32 = u32::MAX;
+
 /// Carries out instructions.
 pub struct Stepper {
     info: InstructionInfoFactory,
@@ -83,7 +86,7 @@ fn address(state: &State, instruction: &Instruction) -> Value {
     }
 }
 
-/// The table that a memory operand reads from with an index of limited size: its address and number of entries.
+/// The table that a memory operand reads from: its address and number of entries, which may be [`UNLIMITED`].
 pub fn table(state: &State, instruction: &Instruction, entry: u32) -> Option<(u64, u32)> {
     if instruction.memory_index_scale() != entry || instruction.segment_prefix() != Register::None {
         return None;
@@ -96,7 +99,10 @@ pub fn table(state: &State, instruction: &Instruction, entry: u32) -> Option<(u6
         },
     };
     let index = state.get(number(instruction.memory_index())?);
-    let count = u32::try_from(state.most(index, 32)?.checked_add(1)?).ok().filter(|count| *count <= MOST_ENTRIES)?;
+    let count = match state.most(index, 32) {
+        Some(most) => u32::try_from(most.checked_add(1)?).ok().filter(|count| *count <= MOST_ENTRIES)?,
+        None => UNLIMITED,
+    };
     Some((start.wrapping_add(instruction.memory_displacement64()), count))
 }
 
@@ -254,7 +260,10 @@ impl Stepper {
                 match (size, place(state, instruction)) {
                     (8, Some((base, at))) => state.load(base, at),
                     (8, None) => table(state, instruction, 8).map_or(Value::NOTHING, |(at, n)| Value::Far(at, n)),
-                    (4, None) => table(state, instruction, 4).map_or(Value::NOTHING, |(at, n)| Value::Distance(at, n)),
+                    (4, None) => match table(state, instruction, 4) {
+                        Some((at, n)) if n != UNLIMITED => Value::Distance(at, n),
+                        _ => Value::NOTHING,
+                    },
                     _ => Value::NOTHING,
                 }
             } else if let (4 | 8, Some(n)) = (size, immediate(instruction, 1)) {
@@ -389,7 +398,7 @@ fn compare(state: &mut State, instruction: &Instruction) {
     }
     let Some(bits) = register(instruction, 0).and_then(|_| low_bits(instruction.op_register(0))) else { return };
     let (Some(register), Some(with)) = (register(instruction, 0), immediate(instruction, 1)) else { return };
-    if state.get(register) == Value::NOTHING {
+    if matches!(state.get(register), Value::NOTHING | Value::Distance(_, UNLIMITED) | Value::Far(_, UNLIMITED)) {
         state.set_new(register, instruction.ip());
     }
     if let Value::Unknown(value) = state.get(register) {

@@ -48,6 +48,11 @@ fn function(name: &str, body: &str) -> String {
     format!(".globl {name}\n.type {name},@function\n{name}:\n{body}\n.size {name},.-{name}\n.p2align 4\n")
 }
 
+/// The same, called directly instead of through the procedure linkage table.
+fn hidden(name: &str, body: &str) -> String {
+    format!(".hidden {name}\n{}", function(name, body))
+}
+
 /// A rule by a register, with where rbx, rbp and r12 to r15 are saved.
 fn frame(register: u8, cfa: i32, slots: [i16; 6]) -> Option<Rule> {
     let mut rule = Rule::simple(register, cfa);
@@ -176,14 +181,114 @@ fn tables_of_jumps_are_followed_where_their_size_is_proved() {
     let labels = ["f", "a1", "a2", "a3"];
     let known = cfas(claimed("table", &switch("cmp $1,%edi\nja 4f"), labels));
     assert_eq!(known, [Some((RSP, 8)), Some((RSP, 16)), Some((RSP, 16)), Some((RSP, 24))]);
-    // Without a bound, and with one that the table is too short for.
-    assert_eq!(claimed("no-bound", &switch("test %edi,%edi"), labels), [None; 4]);
+    // With a bound that the table is too short for.
     assert_eq!(claimed("short", &switch("cmp $4095,%edi\nja 4f"), labels), [None; 4]);
-    // What a number may be by its type is more than the table may have entries for: those that cannot be have none.
-    assert_eq!(claimed("mask", &switch("and $1,%edi"), labels), [None; 4]);
-    assert_eq!(claimed("byte", &switch("movzbl %dil,%edi"), labels), [None; 4]);
+    // Without one, and where a number's type is the only one: the table is as long as it leads into the function.
+    for (name, bound) in [("no-bound", "test %edi,%edi"), ("mask", "and $1,%edi"), ("byte", "movzbl %dil,%edi")] {
+        assert_eq!(cfas(claimed(name, &switch(bound), labels)), known, "{name}");
+    }
     // A bound that was found before is the same of the lower part.
     assert_eq!(cfas(claimed("widened", &switch("cmp $1,%dil\nja 4f\nmovzbl %dil,%edi"), labels)), known);
+}
+
+/// Rust's tables have no bound: the compiler knows which values there are. Each ends where the next thing begins that some
+/// instruction has the address of.
+#[test]
+fn a_table_without_a_bound_ends_where_the_next_thing_begins() {
+    let switch = |name: &str, frame: u32, table: &str| {
+        let body = format!(
+            "sub ${frame},%rsp\nlea {table}(%rip),%rdx\nmovslq (%rdx,%rdi,4),%rax\nadd %rdx,%rax\njmp *%rax\n
+            {name}1: add ${frame},%rsp\nret\n{name}2: xor %eax,%eax\nadd ${frame},%rsp\nret"
+        );
+        function(name, &body)
+    };
+    let tables = |between: &str| {
+        format!(
+            ".section .rodata\nft: .long f1-ft\n.long f2-ft\n{between}\ngt: .long g1-gt\n.long g2-gt\n.long -1\n.text\n"
+        )
+    };
+    let at = |name: &str, between: &str| {
+        let built = build(name, &[switch("f", 24, "ft"), switch("g", 40, "gt"), tables(between)].concat());
+        let found = built.found();
+        cfas(["f1", "f2", "g1", "g2"].map(|label| built.rule(&found, label)))
+    };
+    let (f, g) = (Some((RSP, 32)), Some((RSP, 48)));
+    assert_eq!(at("two-tables", ""), [f, f, g, g]);
+    // What nothing has the address of may be more of the first table, and leads into another function.
+    assert_eq!(at("more-entries", ".long g1-ft"), [None, None, g, g]);
+    // What is no place in the code is none of its entries.
+    assert_eq!(at("other-data", ".long 0x12345678"), [f, f, g, g]);
+}
+
+/// The address of this one is in data only.
+fn in_data(name: &str, body: &str) -> String {
+    format!(".p2align 4\n{name}:\n{body}\n.p2align 4\n.section .data\n.quad {name}\n.text\n")
+}
+
+#[test]
+fn what_looks_like_a_function_and_never_returns_is_one() {
+    let never = hidden("never", "sub $8,%rsp\n1: call *%rax\njmp 1b");
+    let thrower = in_data("thrower", "sub $8,%rsp\nt1: call never");
+    // It would call with a stack pointer that is not aligned: it is the middle of something.
+    let middle = in_data("middle", "mov %edi,%eax\nsub $16,%rsp\nm1: call never");
+    let built = build("throwers", &[thrower, middle, never].concat());
+    let found = built.found();
+    assert_eq!(cfas(["t1", "m1"].map(|at| built.rule(&found, at))), [Some((RSP, 16)), None]);
+}
+
+#[test]
+fn a_place_that_may_be_anything_casts_no_doubt_on_functions() {
+    // Neither has a symbol. The first one follows a return at once: it leads into the second one, and ends there with
+    // another frame.
+    let first = function("f", "ret").replace(".p2align 4\n", "") + "test %edi,%edi\njne 5f\nud2\n";
+    let second = ".p2align 4\npush %rbx\ntest %edi,%edi\nje 5f\npop %rbx\nret\n5: xor %eax,%eax\npop %rbx\nret\n";
+    let built = build("doubts", &[&first, second, ".p2align 4\n", &function("next", "ret")].concat());
+    let (found, second) = (built.found(), built.address("next") - 16);
+    assert!(found.functions.iter().any(|f| f.entry == second && f.fault.is_none()), "{:x?}", found.functions);
+}
+
+#[test]
+fn a_large_function_whose_address_is_in_data_is_analysed_as_a_whole() {
+    let built = build("large", &in_data("f", "push %rbx\n.rept 25000\nmov %edi,%eax\n.endr\na1: pop %rbx\nret"));
+    assert_eq!(cfas([built.rule(&built.found(), "a1")]), [Some((RSP, 16))]);
+}
+
+#[test]
+fn a_jump_to_a_function_before_this_one_ends_it() {
+    let low = ".p2align 4\nlow: push %rbp\ncall x\nl1: call y\npop %rbp\nret\n.p2align 4\n";
+    let high = hidden("high", "push %rbx\nxor %ebx,%ebx\npop %rbx\njmp low");
+    let calls = function("calls", "sub $24,%rsp\ncall high\nc1: nop\n1: call *%rax\njmp 1b");
+    let built = build("before", &[low, &high, &calls, &hidden("x", "ret"), &hidden("y", "ret")].concat());
+    let found = built.found();
+    // It returns, for the other one does.
+    assert_eq!(cfas(["l1", "c1"].map(|at| built.rule(&found, at))), [Some((RSP, 16)), Some((RSP, 32))]);
+    // A register that is stored in the frame of the function that this is the middle of is none that was saved.
+    let middle = "m: mov %rbp,176(%rsp)\nm1: jmp low\n.p2align 4\n";
+    let low = ".p2align 4\nlow: mov %edi,%eax\nud2\n.p2align 4\n";
+    let built = build("stored", &[low, &function("f", "ret").replace(".p2align 4\n", ""), middle].concat());
+    assert_eq!(built.rule(&built.found(), "m1"), None);
+}
+
+#[test]
+fn functions_that_call_each_other_return() {
+    // Each returns, by a way that begins where an exception is caught.
+    let one = hidden("one", "push %rbx\no1: call two\npop %rbx\nret");
+    let two = hidden("two", "push %rbx\ncall one\npop %rbx\nret");
+    let calls = function("calls", "sub $24,%rsp\ncall one\nc1: add $24,%rsp\nret");
+    let built = build("circle", &[one, two, calls].concat());
+    let found = built.found();
+    assert_eq!(cfas(["o1", "c1"].map(|at| built.rule(&found, at))), [Some((RSP, 16)), Some((RSP, 32))]);
+}
+
+#[test]
+fn a_function_follows_a_call_that_never_returns() {
+    // Nothing but its place, after the space that follows the call, shows that it is one.
+    let never = hidden("never", "sub $8,%rsp\n1: call *%rax\njmp 1b");
+    let ends = function("ends", "test %edi,%edi\nje 1f\nret\n1: sub $8,%rsp\ncall never");
+    let rest = "nop\nxor %eax,%eax\ncall never\n.p2align 4\npush %r12\npop %r12\nret\n.p2align 4\n";
+    let built = build("after-never", &[&never, &ends, rest, &function("next", "ret")].concat());
+    let (found, last) = (built.found(), built.address("next") - 16);
+    assert!(found.functions.iter().any(|f| f.entry == last && f.fault.is_none()), "{:x?}", found.functions);
 }
 
 /// For values that cannot be, LLVM lets tables and jumps lead to the end of the function. Another one begins there,
@@ -303,4 +408,11 @@ fn work_is_limited() {
     for len in (0..built.bytes.len()).step_by(97) {
         analyse(&Code::of_file(&built.bytes[..len], &[]), BUDGET).rows();
     }
+}
+
+#[test]
+fn functions_of_libraries_that_never_return_are_known_by_name() {
+    let names = ["_ZSt20__throw_length_errorPKc", "_ZSt21__glibcxx_assert_failPKciS0_S0_", "abort"];
+    assert!(names.into_iter().all(uunwind_from_code::noreturn::is_one));
+    assert!(!uunwind_from_code::noreturn::is_one("_ZNSt7__cxx1112basic_stringIcE9_M_createERmm"));
 }

@@ -3,7 +3,7 @@
 use super::{Fault, Function, Next, Others, Returns, Wait, FUNCTION_ALIGNMENT};
 use crate::code::Code;
 use crate::state::{State, Value, RAX, RSP};
-use crate::step::{self, branch, Stepper};
+use crate::step::{self, branch, Stepper, MOST_ENTRIES, UNLIMITED};
 use iced_x86::{Code as Opcode, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 /// Numbers of system calls (arch/x86/entry/syscalls/syscall_64.tbl in Linux): those that never return here, and those
@@ -113,29 +113,47 @@ impl Function {
     }
 
     /// A jump to a place of the file.
-    fn jump(&mut self, target: u64, state: State, code: &Code<'_>, others: &mut dyn Others) {
+    fn jump(&mut self, target: u64, mut state: State, code: &Code<'_>, others: &mut dyn Others) {
         let outside = code.part(target).is_none();
-        if state.is_as_at_entry() && (outside || target != self.entry && others.begins(target)) {
+        let is_as_at_entry = state.is_as_at_entry();
+        let had_frame = is_as_at_entry && state.end_frame();
+        let begins = || others.begins(target) || had_frame && others.was_analysed(target);
+        if is_as_at_entry && (outside || target != self.entry && begins()) {
             // It returns to the caller of this one.
             let never = code.never.contains(&target);
             self.returns |= !never;
-            self.prove(code.returning.contains(&target) || others.returns(target) == Returns::Yes);
+            let returns = code.returning.contains(&target) || others.returns(target) == Returns::Yes;
+            self.returned |= returns;
+            self.prove(returns);
         } else if outside {
             self.fault = Some(Fault::IndirectJump);
+        } else if is_as_at_entry && (had_frame || !self.is_guessed()) && self.is_function_apart(target, others) {
+            if !self.waits.iter().any(|wait| wait.is_tail && (wait.callee, wait.from) == (target, self.current)) {
+                let wait = Wait { is_tail: true, ..self.wait(target, target, state) };
+                self.waits.push(wait);
+            }
         } else {
             self.go_on(target, state, others);
         }
     }
 
+    /// Whether a jump leads to what seems to be another function: it is aligned as functions are, and lies before this one,
+    /// or after the next one.
+    fn is_function_apart(&self, target: u64, others: &dyn Others) -> bool {
+        let is_apart = target < self.home || others.begins_between(self.home + 1, target);
+        is_apart && target.is_multiple_of(FUNCTION_ALIGNMENT) && !self.blocks.contains_key(&target)
+    }
+
     /// Goes on in a block, unless it is another function's and the same was found there.
     fn go_on(&mut self, target: u64, state: State, others: &mut dyn Others) {
+        let is_doubtful = |address| others.is_doubtful(address, self.origin);
         match others.claimed(target) {
             Some(claimed) if !self.blocks.contains_key(&target) && *claimed == state.facts() => {
                 self.returns = true;
                 self.prove(true);
             }
-            Some(_) if self.guessed => self.fault = Some(Fault::Disagreement),
-            None if self.guessed && others.is_doubtful(target) && !others.is_doubtful(self.entry) => {
+            Some(_) if self.is_guessed() => self.fault = Some(Fault::Disagreement),
+            None if self.is_guessed() && is_doubtful(target) && !is_doubtful(self.entry) => {
                 self.fault = Some(Fault::Disagreement);
             }
             _ => self.follow(target, state, false),
@@ -143,21 +161,37 @@ impl Function {
     }
 
     fn indirect(&mut self, instruction: &Instruction, state: &State, code: &Code<'_>, others: &mut dyn Others) {
+        let mut is_limited = true;
+        let mut table = |count| is_limited = count != UNLIMITED;
         let targets = if instruction.op0_kind() == OpKind::Memory {
             match step::table(state, instruction, 8) {
-                Some((at, count)) if instruction.memory_index() != Register::None => far(code, at, count),
+                Some((at, count)) if instruction.memory_index() != Register::None => {
+                    table(count);
+                    far(code, at, count)
+                }
                 _ => None,
             }
         } else {
             match step::number(instruction.op0_register()).map(|register| state.get(register)) {
-                Some(Value::Near(at, count)) => near(code, at, count),
-                Some(Value::Far(at, count)) => far(code, at, count),
+                Some(Value::Near(at, count)) => {
+                    table(count);
+                    near(code, at, count)
+                }
+                Some(Value::Far(at, count)) => {
+                    table(count);
+                    far(code, at, count)
+                }
                 Some(Value::Constant(target)) => Some(vec![target]),
                 _ => None,
             }
         };
+        // A table that ends nobody knows where belongs to this function as far as it leads into it.
+        let leads = |target: u64| {
+            let (start, end) = (target.min(self.home), target.max(self.home));
+            code.part(target).is_some() && (is_limited || !others.begins_between(start + 1, end + 1))
+        };
         match targets {
-            Some(targets) if targets.iter().all(|target| code.part(*target).is_some()) => {
+            Some(targets) if targets.iter().all(|target| leads(*target)) => {
                 // For a value that cannot be, LLVM's tables lead to the end of the function: to the space after it.
                 let is_end = |target: u64| {
                     let after = others.after_padding(target);
@@ -169,7 +203,10 @@ impl Function {
                 }
             }
             // It may be a jump within a function of which this is only a part.
-            _ if self.guessed && !instruction.is_ip_rel_memory_operand() => {
+            _ if self.is_guessed()
+                && !(state.is_as_at_entry() && state.has_saved())
+                && !instruction.is_ip_rel_memory_operand() =>
+            {
                 (self.returns, self.fault) = (true, Some(Fault::IndirectJump));
             }
             _ if state.is_as_at_entry() => {
@@ -201,6 +238,7 @@ impl Function {
             self.fault = Some(Fault::Misaligned);
             return Next::End;
         }
+        self.calls_aligned |= has_aligned_frame(state);
         if code.never.contains(&target) || ends_here(code, next, others) {
             return Next::End;
         }
@@ -220,7 +258,7 @@ impl Function {
             Returns::Never => Next::End,
             Returns::Unsettled => {
                 state.after_call(instruction.ip());
-                match self.waits.iter_mut().find(|wait| (wait.callee, wait.next) == (target, next)) {
+                match self.waits.iter_mut().find(|wait| !wait.is_tail && (wait.callee, wait.next) == (target, next)) {
                     Some(wait) => {
                         wait.state.join(state);
                     }
@@ -244,12 +282,12 @@ impl Function {
 
     /// A call in the block that is carried out.
     fn wait(&self, callee: u64, next: u64, state: State) -> Wait {
-        Wait { callee, from: self.current, is_apart: self.is_apart, next, state }
+        Wait { callee, from: self.current, is_apart: self.is_apart, is_tail: false, next, state }
     }
 
     /// Goes on after a call of a function that may return. Returns whether there is something to do.
     pub fn after_unknown(&mut self, wait: Wait, others: &dyn Others) -> bool {
-        let goes_on = !self.may_end(&wait, others);
+        let goes_on = wait.is_tail || !self.may_end(&wait, others);
         if goes_on {
             self.resume(wait, true);
         }
@@ -277,8 +315,13 @@ impl Function {
     /// Whether this is the middle of a function whose frame is another one: the ABI has the stack pointer aligned at
     /// calls.
     fn is_misaligned(&self, state: &State) -> bool {
-        self.guessed && matches!(state.get(RSP), Value::Cfa(at) if at % 16 != 0)
+        self.is_guessed() && matches!(state.get(RSP), Value::Cfa(at) if at % 16 != 0)
     }
+}
+
+/// Whether a frame was set up, so that the stack pointer is aligned as the ABI has it at calls.
+fn has_aligned_frame(state: &State) -> bool {
+    matches!(state.get(RSP), Value::Cfa(at) if at < -8 && at % 16 == 0)
 }
 
 /// Whether a call leads to the next instruction, which takes the return address: no function is called.
@@ -299,12 +342,25 @@ fn ends_here(code: &Code<'_>, next: u64, others: &dyn Others) -> bool {
 
 /// The targets of a table of distances from its start.
 fn near(code: &Code<'_>, at: u64, count: u32) -> Option<Vec<u64>> {
-    let bytes = code.constant(at, count as usize * 4)?;
-    Some(bytes.as_chunks::<4>().0.iter().map(|n| at.wrapping_add_signed(i64::from(i32::from_le_bytes(*n)))).collect())
+    let target = |n: &[u8; 4]| at.wrapping_add_signed(i64::from(i32::from_le_bytes(*n)));
+    if count == UNLIMITED {
+        return all_in_code(code, code.table(at)?.as_chunks::<4>().0.iter().map(target));
+    }
+    Some(code.constant(at, count as usize * 4)?.as_chunks::<4>().0.iter().map(target).collect())
 }
 
 /// The targets of a table of addresses.
 fn far(code: &Code<'_>, at: u64, count: u32) -> Option<Vec<u64>> {
-    let bytes = code.constant(at, count as usize * 8)?;
-    Some(bytes.as_chunks::<8>().0.iter().map(|n| u64::from_le_bytes(*n)).collect())
+    let target = |n: &[u8; 8]| u64::from_le_bytes(*n);
+    if count == UNLIMITED {
+        return all_in_code(code, code.table(at)?.as_chunks::<8>().0.iter().map(target));
+    }
+    Some(code.constant(at, count as usize * 8)?.as_chunks::<8>().0.iter().map(target).collect())
+}
+
+/// The targets of a table up to the first one that is none. `None`: there are too many, or none at all.
+fn all_in_code(code: &Code<'_>, targets: impl Iterator<Item = u64>) -> Option<Vec<u64>> {
+    let most = MOST_ENTRIES as usize;
+    let targets: Vec<u64> = targets.take(most + 1).take_while(|target| code.part(*target).is_some()).collect();
+    (1..=most).contains(&targets.len()).then_some(targets)
 }
