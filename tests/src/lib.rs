@@ -26,6 +26,7 @@ pub mod held;
 pub mod interpreters;
 pub mod java;
 pub mod jvms;
+pub mod landing_pads;
 pub mod looks;
 pub mod lua;
 pub mod lua_grammar;

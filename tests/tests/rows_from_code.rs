@@ -1,18 +1,21 @@
 //! Rows made from machine code, against the rows that the same objects have: `.eh_frame` is hidden from the analysis,
 //! and then compared at every instruction of the functions that it describes. What is claimed must follow from the
-//! file's rows; what is not claimed is counted.
+//! file's rows; what is not claimed is counted, and how much of it only exceptions enter: unwind data leads there, and
+//! nothing in the code does.
 //!
 //! `UU_CAMPAIGNS=1` compares all objects of this machine instead of a few, `UU_OBJECTS=PATH:PATH` these.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use uunwind_core::regs::RSP;
 use uunwind_core::rule::{Rule, RuleKind, SAME, UNKNOWN};
 use uunwind_elf::Image;
 use uunwind_from_code::state::State;
-use uunwind_from_code::{analyse, row, Budget, Code};
+use uunwind_from_code::{analyse, row, Budget, Code, Found};
 use uunwind_tables::{Table, TableAnswer};
 use uunwind_tables_build::of_image;
+use uunwind_tests::landing_pads::landing_pads;
 use uunwind_tests::objects::{all, usual};
 use uunwind_tests::{compile, paths};
 
@@ -118,6 +121,8 @@ struct Count {
     functions: u64,
     instructions: u64,
     known: u64,
+    /// Not known, and only exceptions lead there.
+    by_exceptions: u64,
     /// In functions whose rows are known to be wrong.
     wrong: u64,
 }
@@ -181,6 +186,33 @@ fn runs_into(image: &Image, table: &Table<'_>, start: u64, state: &State) -> boo
     before.any(|end| rule_at(table, end - 1).is_some_and(|rule| row::follows(state, &rule)))
 }
 
+/// The instructions that exceptions lead to and nothing else, up to what is claimed.
+fn by_exceptions(code: &Code<'_>, bytes: &[u8], found: &Found) -> HashSet<u64> {
+    let claimed: HashSet<u64> = found.claims.iter().filter(|claim| claim.facts.is_some()).map(|c| c.address).collect();
+    let mut seen = HashSet::new();
+    let mut queue: Vec<u64> = landing_pads(bytes).into_iter().collect();
+    while let Some(start) = queue.pop() {
+        let Some(bytes) = code.part(start).and_then(|part| part.from(start)) else { continue };
+        for at in &mut Decoder::with_ip(64, bytes, start, DecoderOptions::NONE) {
+            if claimed.contains(&at.ip()) || at.is_invalid() || !seen.insert(at.ip()) {
+                break;
+            }
+            let target = at.near_branch_target();
+            match at.flow_control() {
+                FlowControl::ConditionalBranch => queue.push(target),
+                FlowControl::UnconditionalBranch => {
+                    queue.push(target);
+                    break;
+                }
+                FlowControl::Call if code.never.contains(&target) || code.begins_part(at.next_ip()) => break,
+                FlowControl::Return | FlowControl::IndirectBranch | FlowControl::Exception => break,
+                _ => {}
+            }
+        }
+    }
+    seen
+}
+
 /// `differing`: gets what is claimed and does not follow from the file's rows.
 fn compare(path: &Path, differing: &mut Vec<String>) -> Option<Count> {
     let image = Image::open(path).ok()?;
@@ -194,6 +226,7 @@ fn compare(path: &Path, differing: &mut Vec<String>) -> Option<Count> {
 
     let code = Code::of_file(&bytes, &[]);
     let found = analyse(&code, BUDGET);
+    let by_exceptions = by_exceptions(&code, &bytes, &found);
     let mut claims = found.claims.iter().peekable();
     let mut count = Count::default();
     let is_listed = OBJECTS.iter().any(|(name, _)| path.to_string_lossy().contains(name));
@@ -228,7 +261,10 @@ fn compare(path: &Path, differing: &mut Vec<String>) -> Option<Count> {
             }
             while claims.next_if(|claim| claim.address < ip).is_some() {}
             let state = claims.peek().filter(|claim| claim.address == ip).and_then(|claim| found.facts_of(claim));
-            let Some((state, rule)) = state.and_then(|state| Some((state, row::rule(state)?))) else { continue };
+            let Some((state, rule)) = state.and_then(|state| Some((state, row::rule(state)?))) else {
+                count.by_exceptions += u64::from(by_exceptions.contains(&ip));
+                continue;
+            };
             count.known += 1;
             let Some(theirs) = rule_at(&table, ip) else { continue };
             let has_caller = matches!(theirs.kind, RuleKind::Offset | RuleKind::Deref);
@@ -271,12 +307,14 @@ fn compare(path: &Path, differing: &mut Vec<String>) -> Option<Count> {
 }
 
 fn show(path: &Path, count: &Count) {
-    let share = count.known as f64 * 100.0 / count.instructions.max(1) as f64;
-    let Count { functions, instructions, known, wrong } = count;
+    let Count { functions, instructions, known, by_exceptions, wrong } = count;
+    let share = |all: u64| *known as f64 * 100.0 / all.max(1) as f64;
     println!(
-        "{}: {functions} functions, {instructions} instructions, {known} known ({share:.1} %), {wrong} in functions \
-         whose rows are wrong",
-        path.display()
+        "{}: {functions} functions, {instructions} instructions, {known} known ({:.1} %; {:.1} % of what not only \
+         exceptions enter), {wrong} in functions whose rows are wrong",
+        path.display(),
+        share(*instructions),
+        share(instructions - by_exceptions)
     );
 }
 
@@ -291,6 +329,7 @@ fn compare_all(paths: impl Iterator<Item = PathBuf>) -> Vec<(PathBuf, Count)> {
         sum.functions += count.functions;
         sum.instructions += count.instructions;
         sum.known += count.known;
+        sum.by_exceptions += count.by_exceptions;
         sum.wrong += count.wrong;
         counts.push((path, count));
     }
