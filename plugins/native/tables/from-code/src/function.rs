@@ -36,7 +36,7 @@ pub enum Returns {
 /// What says that a function begins at a place, best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Origin {
-    /// A symbol, or the call of a function that is one.
+    /// A symbol, or a call.
     Sure,
     /// Data or instructions have its address, or it is aligned as functions are and follows space. It may also be a
     /// place within a function.

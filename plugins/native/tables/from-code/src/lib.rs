@@ -11,6 +11,7 @@
 //! the return address, so that all distances before it follow. What is assumed:
 //!
 //! - a function leaves what others have saved on the stack, but for words that it can be seen to write;
+//! - a table of jumps that no comparison limits ends where the next thing begins that code or data has the address of;
 //! - calls return with the stack pointer that they were made with, and rbx, rbp, r12 to r15 as they were;
 //! - what follows the call of a function that never returns (by its name, [`noreturn`], or since none of its own ways
 //!   return) is not run after it.

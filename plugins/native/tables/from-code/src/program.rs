@@ -12,6 +12,9 @@ use std::collections::BTreeSet;
 use uunwind_core::rule::Rule;
 use uunwind_core::span::Span;
 
+/// Circles of functions that are dealt with one by one, for what one function calls.
+const MOST_ROUNDS: u32 = 256;
+
 /// How much work an analysis may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
@@ -283,7 +286,7 @@ impl<'c> Program<'c> {
         let mut waiters: Map<u64, Set<u64>> = Map::default();
         active.insert(entry, Function::new(entry, origin));
         self.returns.insert(entry, Returns::Unsettled);
-        let mut stack = vec![entry];
+        let (mut stack, mut rounds) = (vec![entry], 0);
         loop {
             self.follow(&mut stack, &mut active, &mut waiters);
             let mut addresses: Vec<u64> = active.keys().copied().collect();
@@ -295,7 +298,7 @@ impl<'c> Program<'c> {
                 }
                 active.insert(address, function);
             }
-            if stack.is_empty() && !self.go_round(&mut stack, &mut active, &mut waiters) {
+            if stack.is_empty() && !self.go_round(&mut stack, &mut active, &mut waiters, &mut rounds) {
                 break;
             }
         }
@@ -349,14 +352,16 @@ impl<'c> Program<'c> {
         }
     }
 
-    /// Where functions only wait for each other: settles those that never return; else lets one of a circle go on as if
-    /// its callees may return. Calls in a circle that has no end are no program: a way out was not seen, such as one
-    /// that begins where an exception is caught. Returns whether there is something to do.
+    /// Where functions only wait for each other: settles those that never return; else lets one of a circle go on, and
+    /// after many `rounds` all of them, as if its callees may return. Calls in a circle that has no end are no program:
+    /// a way out was not seen, such as one that begins where an exception is caught. Returns whether there is something
+    /// to do.
     fn go_round(
         &mut self,
         stack: &mut Vec<u64>,
         active: &mut Map<u64, Function>,
         waiters: &mut Map<u64, Set<u64>>,
+        rounds: &mut u32,
     ) -> bool {
         let ends = |function: &&Function| function.waits.is_empty() && !function.returns && function.fault.is_none();
         for function in active.values().filter(ends) {
@@ -375,12 +380,19 @@ impl<'c> Program<'c> {
             let waits = |entry: &u64| active.get(entry).is_some_and(|function| !function.waits.is_empty());
             at = callee.filter(waits).unwrap_or(at);
         }
-        let Some(mut function) = active.remove(&at) else { return false };
-        for wait in core::mem::take(&mut function.waits) {
-            function.after_unknown(wait, &self.known());
-        }
-        active.insert(at, function);
         stack.push(at);
+        if *rounds >= MOST_ROUNDS {
+            stack.clear();
+            stack.extend(active.values().filter(|function| !function.waits.is_empty()).map(|function| function.entry));
+            stack.sort_unstable();
+        }
+        *rounds += 1;
+        for at in stack.iter() {
+            let Some(function) = active.get_mut(at) else { continue };
+            for wait in core::mem::take(&mut function.waits) {
+                function.after_unknown(wait, &self.known());
+            }
+        }
         true
     }
 
