@@ -1,5 +1,5 @@
-//! Where exceptions enter functions (*landing pads*), by the tables that `.eh_frame` refers to. Nothing else leads there,
-//! so no analysis of the code alone finds with which frame.
+//! Where exceptions enter functions (*landing pads*), by the tables that `.eh_frame` refers to. Nothing else leads
+//! there, so no analysis of the code alone finds with which frame.
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EndianSlice, LittleEndian, Pointer, Reader, UnwindSection};
 use object::{Object, ObjectSection};

@@ -176,8 +176,8 @@ impl Function {
         self.origin
     }
 
-    /// Whether something shows that it begins as functions do: an end, or, where there is more than its place, calls. The
-    /// middle of a function calls with an aligned stack pointer without more pushes, which from a function's first
+    /// Whether something shows that it begins as functions do: an end, or, where there is more than its place, calls.
+    /// The middle of a function calls with an aligned stack pointer without more pushes, which from a function's first
     /// instruction on would not be aligned.
     pub fn is_proved(&self) -> bool {
         self.proved || self.origin != Origin::Guess && self.calls_aligned

@@ -191,8 +191,8 @@ fn tables_of_jumps_are_followed_where_their_size_is_proved() {
     assert_eq!(cfas(claimed("widened", &switch("cmp $1,%dil\nja 4f\nmovzbl %dil,%edi"), labels)), known);
 }
 
-/// Rust's tables have no bound: the compiler knows which values there are. Each ends where the next thing begins that some
-/// instruction has the address of.
+/// Rust's tables have no bound: the compiler knows which values there are. Each ends where the next thing begins that
+/// some instruction has the address of.
 #[test]
 fn a_table_without_a_bound_ends_where_the_next_thing_begins() {
     let switch = |name: &str, frame: u32, table: &str| {

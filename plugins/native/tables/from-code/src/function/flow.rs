@@ -137,8 +137,8 @@ impl Function {
         }
     }
 
-    /// Whether a jump leads to what seems to be another function: it is aligned as functions are, and lies before this one,
-    /// or after the next one.
+    /// Whether a jump leads to what seems to be another function: it is aligned as functions are, and lies before this
+    /// one, or after the next one.
     fn is_function_apart(&self, target: u64, others: &dyn Others) -> bool {
         let is_apart = target < self.home || others.begins_between(self.home + 1, target);
         is_apart && target.is_multiple_of(FUNCTION_ALIGNMENT) && !self.blocks.contains_key(&target)
