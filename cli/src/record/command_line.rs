@@ -71,7 +71,7 @@ pub struct Options {
     /// Write each sample as it comes, as lines of JSON, into FILE, a FIFO or /dev/fd/N
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "pid")]
     pub(super) stream: Option<OsString>,
-    /// Send a profile to this store each 10 s, such as http://localhost:4040 or otlp+http://localhost:4318 (below)
+    /// Send a profile to this store each 10 s, such as http://localhost:4040 or otlp+grpc://localhost:4317 (below)
     #[arg(long, value_name = "URL", value_hint = ValueHint::Url, conflicts_with_all = ["every", "gil"])]
     pub(super) push: Option<OsString>,
     /// With --push: the time between profiles
@@ -177,8 +177,10 @@ Snapshots: SIGUSR2 to uu (or uu snapshot) and --every write what there is so far
 with .1.uu, .2.uu and so on at its end. The recording goes on.
 
 With --push, uu (never PROGRAM) sends what each 10 s have brought to the store's /ingest: gzip pprof, as Pyroscope and
-Grafana Alloy take it; or with otlp+http://localhost:4318 by OTLP to a collector of OpenTelemetry. Credentials are in UU_PUSH_TOKEN, or UU_PUSH_USER and UU_PUSH_PASSWORD. For https://, the system's
+Grafana Alloy take it; with otlp+http://localhost:4318 or otlp+grpc://localhost:4317 by OTLP to a collector of
+OpenTelemetry; with parca+grpc://localhost:7070 to Parca. With https:// or grpcs:// it is by TLS: the system's
 certificates are trusted, or those in SSL_CERT_FILE and SSL_CERT_DIR; proxies are those of https_proxy and http_proxy.
+Credentials are in UU_PUSH_TOKEN, or UU_PUSH_USER and UU_PUSH_PASSWORD.
 What the store does not take now is kept, at most 64 MiB, and sent later, by a later uu, too.
 
 With --kernel, and with a rate above 1000, the kernel takes the samples with a clock of its own (perf events, on Linux

@@ -42,12 +42,14 @@ impl Store {
                     ("--service", service.clone().unwrap_or_else(|| program.clone()))
                 }
                 TargetError::Label | TargetError::Attribute => ("--label", labels.join(" ")),
-                TargetError::Credentials | TargetError::Variable(_) => ("--push", "the environment".to_owned()),
+                TargetError::Credentials | TargetError::Variable(_) | TargetError::Header(_) => {
+                    ("--push", "the environment".to_owned())
+                }
                 // It may have a password.
                 TargetError::Secret => ("--push", "URL".to_owned()),
                 // Its value may have a password, too.
                 TargetError::Proxy(_) => ("--push", text(url)),
-                TargetError::Url => ("--push", text(url)),
+                TargetError::Url | TargetError::Path => ("--push", text(url)),
             };
             Failure::new(format!("{option} {value}: {error}"))
         };

@@ -3,8 +3,10 @@
 
 use crate::proxy::Proxy;
 use crate::secured::Secured;
-use crate::tls::Trust;
+use crate::tls::{no_http2, Trust};
 use crate::url::Url;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
@@ -16,6 +18,9 @@ const CONNECT: Duration = Duration::from_secs(5);
 const ADDRESSES: usize = 4;
 /// Bytes of a proxy's answer that are read.
 const HEAD: usize = 8 << 10;
+
+/// HTTP/2 by TLS, among [what TLS can agree on](https://www.rfc-editor.org/rfc/rfc9113#name-http-2-version-identificati).
+const H2: &[u8] = b"h2";
 
 /// When a request must be over.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +53,8 @@ fn late() -> io::Error {
 pub(crate) struct Timed {
     stream: TcpStream,
     deadline: Deadline,
+    /// Reads and writes wait for the other side.
+    waits: bool,
 }
 
 /// What the kernel says when a timeout is over.
@@ -57,6 +64,9 @@ fn in_time<T>(done: io::Result<T>) -> io::Result<T> {
 
 impl Read for Timed {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if !self.waits {
+            return self.stream.read(into);
+        }
         self.stream.set_read_timeout(Some(self.deadline.left()?))?;
         in_time(self.stream.read(into))
     }
@@ -64,6 +74,9 @@ impl Read for Timed {
 
 impl Write for Timed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.waits {
+            return self.stream.write(bytes);
+        }
         self.stream.set_write_timeout(Some(self.deadline.left()?))?;
         in_time(self.stream.write(bytes))
     }
@@ -95,7 +108,8 @@ impl Connection {
             None => connect(url, deadline)?,
             Some(proxy) => {
                 let mut stream = connect(&proxy.url, deadline).map_err(|error| of_proxy(proxy, error))?;
-                if url.is_tls {
+                // A proxy of HTTP/1.1 cannot read requests of HTTP/2, and so cannot pass them on.
+                if url.is_tls || url.is_grpc {
                     tunnel(&mut stream, url, proxy).map_err(|error| of_proxy(proxy, error))?;
                 }
                 stream
@@ -104,14 +118,47 @@ impl Connection {
         if !url.is_tls {
             return Ok(Connection::Plain(stream));
         }
-        let client = trust.client(&url.host)?;
+        let protocols = if url.is_grpc { vec![H2.to_vec()] } else { Vec::new() };
+        let client = trust.client(&url.host, protocols)?;
         let secured = Secured::open(client, stream, &url.host).map_err(|refused| {
             if refused.is_tls {
                 trust.forget();
             }
             refused.error
         })?;
+        if url.is_grpc && !secured.is_agreed(H2) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, no_http2(&url.host)));
+        }
         Ok(Connection::Tls(Box::new(secured)))
+    }
+
+    fn timed(&mut self) -> &mut Timed {
+        match self {
+            Connection::Plain(stream) => stream,
+            Connection::Tls(stream) => stream.under(),
+        }
+    }
+
+    /// From now on, a read or a write that has to wait ends with an error of the kind `WouldBlock` at once.
+    pub(crate) fn wait_no_more(&mut self) -> io::Result<()> {
+        let timed = self.timed();
+        timed.waits = false;
+        timed.stream.set_nonblocking(true)
+    }
+
+    /// Waits until a read or a write may go on. Error: the request's time is over.
+    pub(crate) fn wait(&mut self, reads: bool, writes: bool) -> io::Result<()> {
+        let timed = self.timed();
+        let left = timed.deadline.left()?;
+        let mut events = PollFlags::empty();
+        events.set(PollFlags::OUT, writes);
+        events.set(PollFlags::IN, reads || !writes);
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(&timed.stream, events)], Some(&left)) {
+            // Whether the time is over, the next call says.
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
@@ -145,7 +192,7 @@ fn connect(url: &Url, deadline: Deadline) -> io::Result<Timed> {
     let mut why = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for address in addresses.take(ADDRESSES) {
         match TcpStream::connect_timeout(&address, CONNECT.min(deadline.left()?)) {
-            Ok(stream) => return Ok(Timed { stream, deadline }),
+            Ok(stream) => return Ok(Timed { stream, deadline, waits: true }),
             Err(error) => why = error,
         }
     }

@@ -11,9 +11,14 @@
 //! pyroscope    a profile as Pyroscope takes it
 //! otlp         a profile as OpenTelemetry describes it
 //! container    in which container a process runs
+//! parca        a profile as Parca takes it
+//! message      messages of protocol buffers, read
 //! backlog      profiles that wait, when they are tried again, and what became of them
 //! attempt      what becomes of one attempt to send a profile
 //! http         one request of HTTP/1.1, whose answer may be anything
+//! grpc         one call of gRPC, whose answer may be anything
+//! grpc_status  how it ended
+//! grpc_stream  a connection that never waits, for HTTP/2, and what waits in its place
 //! connection   TCP or TLS, with a deadline
 //! tls          whom the system trusts, and why not
 //! ```
@@ -25,8 +30,13 @@ mod backlog;
 mod connection;
 pub mod container;
 mod credentials;
+mod grpc;
+mod grpc_status;
+mod grpc_stream;
 mod http;
+mod message;
 mod otlp;
+mod parca;
 mod proxy;
 mod pyroscope;
 mod secured;

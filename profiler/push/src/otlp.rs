@@ -1,11 +1,14 @@
-//! Profiles for what takes OpenTelemetry's: OTLP by HTTP
-//! ([opentelemetry-proto 1.11.0](https://github.com/open-telemetry/opentelemetry-proto/blob/v1.11.0/docs/specification.md#otlphttp)),
+//! Profiles for what takes OpenTelemetry's: OTLP by HTTP or gRPC
+//! ([opentelemetry-proto 1.11.0](https://github.com/open-telemetry/opentelemetry-proto/blob/v1.11.0/docs/specification.md)),
 //! the signal `profiles` in its version `v1development`. The encoding is the report format `otlp`.
 
 use crate::attempt::Attempt;
 use crate::container;
 use crate::credentials::Credentials;
+use crate::grpc;
+use crate::grpc_status;
 use crate::http::{post, Answer};
+use crate::message::{fields, Value};
 use crate::proxy::decoded;
 use crate::target::{Target, TargetError};
 use crate::tls::Trust;
@@ -15,6 +18,10 @@ use uunwind_report::formats::printable;
 
 /// What follows the base URL, unless it is its end.
 pub(crate) const PLACE: &str = "/v1development/profiles";
+/// What is called by gRPC.
+const SERVICE: &str = "opentelemetry.proto.collector.profiles.v1development.ProfilesService";
+/// Where credentials stand.
+const CREDENTIALS: &str = "UU_PUSH_TOKEN, UU_PUSH_USER and UU_PUSH_PASSWORD, or OTEL_EXPORTER_OTLP_HEADERS";
 /// Stands for the query that Pyroscope's requests have, where they wait.
 pub(crate) const REQUEST: &str = "otlp";
 /// Longest value of an attribute, in bytes.
@@ -24,7 +31,11 @@ const LONGEST: usize = 256;
 pub(crate) type Pair = (String, String);
 
 /// Sends a request: a compressed `ExportProfilesServiceRequest`. Takes at most about `longest`.
-pub(crate) fn export(target: &Target, trust: &mut Trust, request: &[u8], longest: Duration) -> io::Result<Answer> {
+pub(crate) fn export(target: &Target, trust: &mut Trust, request: &[u8], longest: Duration) -> Attempt {
+    if target.url.is_grpc {
+        let answer = grpc::call(target, trust, &format!("{SERVICE}/Export"), grpc::Message::Gzip(request), longest);
+        return grpc_status::judge(answer, accepted, SERVICE, CREDENTIALS);
+    }
     let place = if target.url.path.ends_with(PLACE) { "" } else { PLACE };
     let mut headers = "Content-Type: application/x-protobuf\r\nContent-Encoding: gzip\r\n".to_owned();
     for (name, value) in &target.headers {
@@ -33,11 +44,11 @@ pub(crate) fn export(target: &Target, trust: &mut Trust, request: &[u8], longest
             headers.push_str(&format!("{name}: {value}\r\n"));
         }
     }
-    post(target, trust, place, &headers, &[request], longest)
+    judge(post(target, trust, place, &headers, &[request], longest))
 }
 
 /// What an answer means. Which status codes may be followed by a repetition is what the specification says.
-pub(crate) fn judge(answer: io::Result<Answer>) -> Attempt {
+fn judge(answer: io::Result<Answer>) -> Attempt {
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => return Attempt::Later(error.to_string(), None),
@@ -48,10 +59,7 @@ pub(crate) fn judge(answer: io::Result<Answer>) -> Attempt {
     }
     let said = message(&answer.body).map_or_else(|| answer.text(), |said| printable(&said));
     let why = match status {
-        401 | 403 => format!(
-            "{status}: credentials are missing or wrong (UU_PUSH_TOKEN, UU_PUSH_USER and UU_PUSH_PASSWORD, or \
-             OTEL_EXPORTER_OTLP_HEADERS)"
-        ),
+        401 | 403 => format!("{status}: credentials are missing or wrong ({CREDENTIALS})"),
         404 | 405 => {
             format!("{status}: there is no {PLACE}: what listens takes no profiles, or those of another version")
         }
@@ -113,57 +121,6 @@ fn message(body: &[u8]) -> Option<String> {
         _ => None,
     });
     text.filter(|_| is_status).map(str::to_owned)
-}
-
-/// The value of a field of a message.
-enum Value<'m> {
-    Number(u64),
-    Bytes(&'m [u8]),
-    /// Of a fixed width.
-    Fixed,
-}
-
-/// The fields of a message of [protocol buffers](https://protobuf.dev/programming-guides/encoding/); `None`: it is none.
-fn fields(mut bytes: &[u8]) -> Option<Vec<(u64, Value<'_>)>> {
-    let mut all = Vec::new();
-    while !bytes.is_empty() {
-        let tag = varint(&mut bytes)?;
-        let mut take = |len: usize| {
-            let (taken, rest) = bytes.split_at_checked(len)?;
-            bytes = rest;
-            Some(taken)
-        };
-        let value = match tag & 7 {
-            0 => Value::Number(varint(&mut bytes)?),
-            1 => take(8).map(|_| Value::Fixed)?,
-            5 => take(4).map(|_| Value::Fixed)?,
-            2 => {
-                let len = usize::try_from(varint(&mut bytes)?).ok()?;
-                let (taken, rest) = bytes.split_at_checked(len)?;
-                bytes = rest;
-                Value::Bytes(taken)
-            }
-            _ => return None,
-        };
-        if tag >> 3 == 0 {
-            return None;
-        }
-        all.push((tag >> 3, value));
-    }
-    Some(all)
-}
-
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..64).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
 }
 
 /// What is said of the service, by the names of the

@@ -20,6 +20,7 @@ impl Proxy {
         let first = |names: &[&'static str]| {
             names.iter().find_map(|name| variable(name).filter(|value| !value.is_empty()).map(|value| (*name, value)))
         };
+        // Of gRPC, too: it has no variables of its own here.
         let names: &[&str] = match url.is_tls {
             true => &["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"],
             false => &["http_proxy", "all_proxy", "ALL_PROXY"],

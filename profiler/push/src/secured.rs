@@ -39,6 +39,16 @@ impl<S: Read + Write> Secured<S> {
         Ok(opened)
     }
 
+    /// Whether both sides agree that this protocol is spoken.
+    pub(crate) fn is_agreed(&self, protocol: &[u8]) -> bool {
+        self.tls.alpn_protocol() == Some(protocol)
+    }
+
+    /// The stream.
+    pub(crate) fn under(&mut self) -> &mut S {
+        &mut self.under
+    }
+
     /// The error of a write, or what the other side had said before.
     fn heard(&mut self, error: io::Error) -> io::Error {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};

@@ -2,6 +2,7 @@
 
 use crate::backlog::{Backlog, Counts};
 use crate::otlp;
+use crate::parca;
 use crate::pyroscope;
 use crate::spool::Spool;
 use crate::target::{Protocol, Target};
@@ -110,7 +111,8 @@ impl Work {
             Protocol::Pyroscope { .. } => {
                 pyroscope::judge(pyroscope::ingest(target, trust, &waiting.query, &waiting.body, longest))
             }
-            Protocol::Otlp { .. } => otlp::judge(otlp::export(target, trust, &waiting.body, longest)),
+            Protocol::Otlp { .. } => otlp::export(target, trust, &waiting.body, longest),
+            Protocol::Parca { .. } => parca::write(target, trust, &waiting.body, longest),
         })
     }
 }

@@ -1,7 +1,9 @@
 //! Where profiles go: an URL, a service with its labels, and who asks.
 
 use crate::credentials::Credentials;
+use crate::grpc;
 use crate::otlp;
+use crate::parca;
 use crate::proxy::Proxy;
 use crate::tls::is_name;
 use crate::url::Url;
@@ -35,17 +37,33 @@ pub(crate) enum Protocol {
         /// What is known of the service.
         resource: Vec<(String, String)>,
     },
+    /// As Parca takes them.
+    Parca {
+        /// Of each profile.
+        labels: Vec<(String, String)>,
+    },
 }
 
 /// What stands before an URL, for OTLP.
 const OTLP: &str = "otlp+";
+/// The same for Parca.
+const PARCA: &str = "parca+";
 
 /// Why profiles cannot go there.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum TargetError {
     /// Not an URL.
-    #[error("give an URL, such as http://localhost:4040, https://profiles.example.com or otlp+http://localhost:4318")]
+    #[error(
+        "give an URL, such as http://localhost:4040, https://profiles.example.com, otlp+http://localhost:4318, \
+         otlp+grpc://localhost:4317 or parca+grpc://localhost:7070"
+    )]
     Url,
+    /// A path where there is none.
+    #[error("gRPC has host and port alone, without a path: otlp+grpc://localhost:4317, parca+grpc://localhost:7070")]
+    Path,
+    /// A header of the environment that uu or HTTP/2 has for itself.
+    #[error("{0}, of OTEL_EXPORTER_OTLP_HEADERS or that of profiles, is a header that requests of gRPC have anyway")]
+    Header(String),
     /// Credentials in the URL.
     #[error("credentials stand in the environment: UU_PUSH_USER and UU_PUSH_PASSWORD, or UU_PUSH_TOKEN")]
     Secret,
@@ -87,20 +105,29 @@ impl Target {
         pid: Option<u32>,
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Target, TargetError> {
-        let (is_otlp, url) = url.strip_prefix(OTLP).map_or((false, url), |url| (true, url));
-        let url = Url::of(url)?;
-        if url.is_tls && !is_name(&url.host) {
+        let after = |prefix: &str| url.strip_prefix(prefix);
+        let (is_otlp, is_parca) = (after(OTLP).is_some(), after(PARCA).is_some());
+        let url = Url::of(after(OTLP).or_else(|| after(PARCA)).unwrap_or(url))?;
+        let is_there = is_otlp || is_parca == url.is_grpc;
+        if !is_there || url.is_tls && !is_name(&url.host) {
             return Err(TargetError::Url);
+        }
+        if url.is_grpc && !url.path.is_empty() {
+            return Err(TargetError::Path);
         }
         if !credentials.is_valid() {
             return Err(TargetError::Credentials);
         }
         let proxy = Proxy::of(&url, variable)?;
-        let protocol = match is_otlp {
-            false => Protocol::Pyroscope { name: name(service.unwrap_or(program), labels)? },
-            true => Protocol::Otlp { resource: otlp::resource(service, program, labels, pid, variable)? },
+        let protocol = match (is_otlp, is_parca) {
+            (true, _) => Protocol::Otlp { resource: otlp::resource(service, program, labels, pid, variable)? },
+            (_, true) => Protocol::Parca { labels: parca::labels(service.unwrap_or(program), labels)? },
+            _ => Protocol::Pyroscope { name: name(service.unwrap_or(program), labels)? },
         };
         let headers = if is_otlp { otlp::headers(variable)? } else { Vec::new() };
+        if let Some((name, _)) = headers.iter().find(|(name, _)| url.is_grpc && !grpc::is_free(name)) {
+            return Err(TargetError::Header(name.clone()));
+        }
         Ok(Target { url, proxy, protocol, credentials, headers })
     }
 
@@ -109,21 +136,27 @@ impl Target {
         let scheme = match self.protocol {
             Protocol::Pyroscope { .. } => "",
             Protocol::Otlp { .. } => OTLP,
+            Protocol::Parca { .. } => PARCA,
         };
         format!("{scheme}{}", self.url.text())
     }
 }
 
 fn name(service: &str, labels: &[String]) -> Result<String, TargetError> {
-    let of_service = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
-    if service.is_empty() || service.len() > LONGEST || !service.chars().all(of_service) {
-        return Err(TargetError::Service);
-    }
+    let service = checked_service(service)?;
     let all = labels.iter().map(|label| checked(label)).collect::<Result<Vec<&str>, _>>()?;
     Ok(if all.is_empty() { service.to_owned() } else { format!("{service}{{{}}}", all.join(",")) })
 }
 
-fn checked(label: &str) -> Result<&str, TargetError> {
+/// A service's name, if it is one.
+pub(crate) fn checked_service(service: &str) -> Result<&str, TargetError> {
+    let of_service = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    let is_name = !service.is_empty() && service.len() <= LONGEST && service.chars().all(of_service);
+    is_name.then_some(service).ok_or(TargetError::Service)
+}
+
+/// A label, `KEY=VALUE`, if it is one.
+pub(crate) fn checked(label: &str) -> Result<&str, TargetError> {
     let (key, value) = label.split_once('=').ok_or(TargetError::Label)?;
     let begins = key.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let is_key = begins && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -164,5 +197,22 @@ mod tests {
         assert_eq!(target.url(), "otlp+https://h:4318/base");
         assert_eq!(made("otlp+ftp://h", "s", &[]).err(), Some(TargetError::Url));
         assert_eq!(made("otlp+http://h", "s", &["=x"]).err(), Some(TargetError::Attribute));
+        for url in ["otlp+grpc://h:4317", "otlp+grpcs://h", "parca+grpc://[::1]:7070", "parca+grpcs://h"] {
+            assert_eq!(made(&format!("{url}/"), "s", &[]).expect("valid").url(), url);
+            assert_eq!(made(&format!("{url}/x"), "s", &[]).err(), Some(TargetError::Path), "{url}");
+        }
+        for url in ["grpc://h", "grpcs://h", "parca://h", "parca+http://h", "otlp+parca+grpc://h"] {
+            assert_eq!(made(url, "s", &[]).err(), Some(TargetError::Url), "{url}");
+        }
+    }
+
+    #[test]
+    fn headers_that_grpc_has_for_itself_are_refused() {
+        for (given, name) in [("a=b,Content-Type=x", "Content-Type"), ("grpc-timeout=1S", "grpc-timeout")] {
+            let find = |variable: &str| (variable == "OTEL_EXPORTER_OTLP_HEADERS").then(|| given.to_owned());
+            let of = |url| Target::new(url, None, "p", &[], Credentials::None, None, &find);
+            assert_eq!(of("otlp+grpc://h").err(), Some(TargetError::Header(name.to_owned())));
+            assert!(of("otlp+http://h").is_ok());
+        }
     }
 }

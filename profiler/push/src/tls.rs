@@ -29,8 +29,17 @@ impl TimeProvider for Clock {
 }
 
 impl Trust {
-    /// The client's side of a connection with this host, before its first byte.
-    pub(crate) fn client(&mut self, host: &str) -> io::Result<ClientConnection> {
+    /// With these certificates alone.
+    #[cfg(test)]
+    pub(crate) fn in_roots(roots: RootCertStore) -> Trust {
+        let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().expect("versions");
+        Trust { config: Some(Arc::new(builder.with_root_certificates(roots).with_no_client_auth())) }
+    }
+
+    /// The client's side of a connection with this host, before its first byte. `protocols`: those that may be spoken
+    /// by it; none: that is not said.
+    pub(crate) fn client(&mut self, host: &str, protocols: Vec<Vec<u8>>) -> io::Result<ClientConnection> {
         let config = match &self.config {
             Some(config) => config.clone(),
             None => {
@@ -42,7 +51,7 @@ impl Trust {
         let name = ServerName::try_from(host.to_owned());
         let name =
             name.map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, format!("{host} is no host's name")))?;
-        ClientConnection::new(config, name).map_err(|error| io::Error::other(text(host, &error)))
+        ClientConnection::new_with_alpn(config, name, protocols).map_err(|error| io::Error::other(text(host, &error)))
     }
 
     /// Something did not fit: the store of certificates is read again the next time, because it may have changed by
@@ -121,14 +130,20 @@ fn text(host: &str, error: &Error) -> String {
             other => format!("{certificate} is not valid: {other}"),
         },
         Error::InvalidMessage(_) => {
-            format!("what answers at {host} does not speak TLS; with http:// it may be understood")
+            format!("what answers at {host} does not speak TLS; with http:// or grpc:// it may be understood")
         }
         Error::AlertReceived(AlertDescription::CertificateRequired) => {
             format!("{host} asks for a certificate of uu's, which has none")
         }
+        Error::AlertReceived(AlertDescription::NoApplicationProtocol) => no_http2(host),
         Error::AlertReceived(alert) => format!("{host} ends the TLS handshake: {alert:?}"),
         other => format!("no TLS with {host}: {other}"),
     }
+}
+
+/// Why there is no HTTP/2 with this host.
+pub(crate) fn no_http2(host: &str) -> String {
+    format!("{host} does not offer HTTP/2, which gRPC is spoken by (ALPN h2): is this another port of it?")
 }
 
 /// Names of a certificate, as it has them: `DnsName("a")`.

@@ -5,8 +5,10 @@ use crate::target::TargetError;
 /// An URL in its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
-    /// Whether TLS is spoken: `https`.
+    /// Whether TLS is spoken: `https`, `grpcs`.
     pub(crate) is_tls: bool,
+    /// Whether gRPC is: `grpc`, `grpcs`.
+    pub(crate) is_grpc: bool,
     /// Host and port as the URL has them.
     pub(crate) authority: String,
     /// Without the brackets of an IPv6 address.
@@ -19,10 +21,13 @@ pub(crate) struct Url {
 impl Url {
     /// The parts. Credentials, queries and fragments are none of an URL's here.
     pub(crate) fn of(url: &str) -> Result<Url, TargetError> {
-        let (is_tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
-            (Some(rest), _) => (true, rest),
-            (None, Some(rest)) => (false, rest),
-            (None, None) => return Err(TargetError::Url),
+        let (scheme, rest) = url.split_once("://").ok_or(TargetError::Url)?;
+        let (is_tls, is_grpc) = match scheme {
+            "http" => (false, false),
+            "https" => (true, false),
+            "grpc" => (false, true),
+            "grpcs" => (true, true),
+            _ => return Err(TargetError::Url),
         };
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         if authority.contains('@') {
@@ -34,12 +39,17 @@ impl Url {
         }
         let (host, port) = host_and_port(authority, if is_tls { 443 } else { 80 })?;
         let path = path.trim_end_matches('/').to_owned();
-        Ok(Url { is_tls, authority: authority.to_owned(), host: host.to_owned(), port, path })
+        Ok(Url { is_tls, is_grpc, authority: authority.to_owned(), host: host.to_owned(), port, path })
     }
 
     /// As it was given, but for slashes at its end.
     pub(crate) fn text(&self) -> String {
-        let scheme = if self.is_tls { "https" } else { "http" };
+        let scheme = match (self.is_grpc, self.is_tls) {
+            (false, false) => "http",
+            (false, true) => "https",
+            (true, false) => "grpc",
+            (true, true) => "grpcs",
+        };
         format!("{scheme}://{}{}", self.authority, self.path)
     }
 
@@ -81,9 +91,12 @@ mod tests {
             ("http://10.0.0.1/pyroscope", false, "10.0.0.1", 80, "/pyroscope"),
             ("https://profiles.example.com/", true, "profiles.example.com", 443, ""),
             ("https://[fe80::2]:8443/x", true, "fe80::2", 8443, "/x"),
+            ("grpc://h:4317", false, "h", 4317, ""),
+            ("grpcs://h", true, "h", 443, ""),
         ] {
             let parts = Url::of(url).expect("valid");
             assert_eq!((parts.is_tls, &*parts.host, parts.port, &*parts.path), (is_tls, host, port, path), "{url}");
+            assert_eq!(parts.is_grpc, url.starts_with("grpc"), "{url}");
             assert_eq!(parts.text(), url.trim_end_matches('/'));
         }
         for url in [

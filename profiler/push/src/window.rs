@@ -1,6 +1,7 @@
 //! The part of a recording that was not sent yet, as a profile of its own.
 
 use crate::otlp;
+use crate::parca;
 use crate::pyroscope;
 use crate::target::{Protocol, Target};
 use uunwind_recording::{Held, Recording};
@@ -10,7 +11,7 @@ use uunwind_report::view::View;
 /// A profile, and which time it is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Compressed pprof, or a compressed request of OTLP.
+    /// Compressed pprof, a compressed request of OTLP, or a request of Parca.
     pub bytes: Vec<u8>,
     /// Wall-clock time of its begin and end, in ns since 1970.
     pub from: u64,
@@ -98,6 +99,10 @@ impl Windows {
         }
         let bytes = match &self.target.protocol {
             Protocol::Pyroscope { .. } => render(Format::PprofGz, recording, view)?,
+            Protocol::Parca { labels } => {
+                let profile = render(Format::PprofGz, recording, view)?;
+                parca::request(labels, recording, &profile)
+            }
             Protocol::Otlp { resource } => {
                 gzip(&export(recording, view, resource)?).map_err(|error| error.to_string())?
             }
@@ -107,6 +112,7 @@ impl Windows {
         profile.query = match &self.target.protocol {
             Protocol::Pyroscope { name } => pyroscope::query(name, &profile),
             Protocol::Otlp { .. } => otlp::REQUEST.to_owned(),
+            Protocol::Parca { .. } => parca::REQUEST.to_owned(),
         };
         Ok(Some(profile))
     }

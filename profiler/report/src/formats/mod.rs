@@ -8,7 +8,7 @@ mod html;
 mod json;
 mod otlp;
 pub mod pprof;
-mod proto;
+pub mod proto;
 pub mod samples;
 mod speedscope;
 pub mod summary;

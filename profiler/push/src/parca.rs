@@ -1,0 +1,125 @@
+//! Profiles for [Parca](https://www.parca.dev): pprof, by the gRPC of its
+//! [profile store](https://github.com/parca-dev/parca/blob/main/proto/parca/profilestore/v1alpha1/profilestore.proto).
+
+use crate::attempt::Attempt;
+use crate::grpc::{call, Message as Framed};
+use crate::grpc_status::judge;
+use crate::message::fields;
+use crate::target::{checked, checked_service, Target, TargetError};
+use crate::tls::Trust;
+use std::time::Duration;
+use uunwind_recording::Recording;
+use uunwind_report::formats::proto::Message;
+
+const SERVICE: &str = "parca.profilestore.v1alpha1.ProfileStoreService";
+/// Stands for the query that Pyroscope's requests have, where they wait.
+pub(crate) const REQUEST: &str = "parca";
+
+/// A label: its name and its value.
+type Label = (String, String);
+
+/// Labels of each profile: those that were asked for, and the service as `job`, as Parca calls what it scrapes.
+pub(crate) fn labels(service: &str, labels: &[String]) -> Result<Vec<Label>, TargetError> {
+    let service = checked_service(service)?;
+    let mut all: Vec<Label> = Vec::new();
+    for label in labels {
+        let (key, value) = checked(label)?.split_once('=').unwrap_or_default();
+        add(&mut all, key, value);
+    }
+    add(&mut all, "job", service);
+    Ok(all)
+}
+
+/// Names are unique; the first one counts. The store takes no empty value for one.
+fn add(all: &mut Vec<Label>, name: &str, value: &str) {
+    if !value.is_empty() && all.iter().all(|(other, _)| other != name) {
+        all.push((name.to_owned(), value.to_owned()));
+    }
+}
+
+/// A `WriteRawRequest` with one profile: the compressed pprof of this recording.
+pub(crate) fn request(labels: &[Label], recording: &Recording, profile: &[u8]) -> Vec<u8> {
+    let mut all = labels.to_vec();
+    // By this and the types of its values, Parca knows a profile, and its page says what it is: those of Go programs.
+    let name = match recording.value().name {
+        "cpu" => "process_cpu",
+        "delay" => "mutex",
+        other => other,
+    };
+    add(&mut all, "__name__", name);
+    // As Parca's agent has it.
+    add(&mut all, "node", &recording.settings.host);
+    all.sort();
+    let mut set = Message::default();
+    for (name, value) in &all {
+        let mut label = Message::default();
+        label.bytes(1, name.as_bytes());
+        label.bytes(2, value.as_bytes());
+        set.message(1, label);
+    }
+    let mut sample = Message::default();
+    sample.bytes(1, profile);
+    let mut series = Message::default();
+    series.message(1, set);
+    series.message(2, sample);
+    let mut request = Message::default();
+    request.message(2, series);
+    // `normalized`: addresses are those of files.
+    request.number(3, 1);
+    request.into_bytes()
+}
+
+/// Sends a request. Takes at most about `longest`.
+pub(crate) fn write(target: &Target, trust: &mut Trust, request: &[u8], longest: Duration) -> Attempt {
+    let answer = call(target, trust, &format!("{SERVICE}/WriteRaw"), Framed::Plain(request), longest);
+    judge(answer, accepted, SERVICE, "UU_PUSH_TOKEN, or UU_PUSH_USER and UU_PUSH_PASSWORD")
+}
+
+/// What a `WriteRawResponse` says: nothing.
+fn accepted(message: &[u8]) -> Attempt {
+    match fields(message) {
+        Some(_) => Attempt::Sent,
+        None => Attempt::Refused("the answer is not one of Parca".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uunwind_recording::Settings;
+
+    #[test]
+    fn labels_are_there_once() {
+        let given = ["zone=b".to_owned(), "job=own".to_owned(), "zone=c".to_owned()];
+        let all = labels("shop", &given).expect("valid");
+        let pair = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        assert_eq!(all, [("zone", "b"), ("job", "own")].map(pair));
+        assert_eq!(labels("a b", &[]), Err(TargetError::Service));
+        assert_eq!(labels("shop", &["1=x".to_owned()]), Err(TargetError::Label));
+    }
+
+    /// The texts in a request, but for the profile.
+    #[test]
+    fn profiles_have_the_names_that_parca_knows() {
+        let mut recording = Recording::default();
+        recording.settings.host = "h".to_owned();
+        for (flags, name) in [(0, "process_cpu"), (Settings::WALL, "wall"), (Settings::LOCK, "mutex")] {
+            recording.settings.flags = flags;
+            let request = request(&labels("shop", &[]).expect("valid"), &recording, b"p");
+            let label = |name: &str, value: &str| {
+                let text = |field: u8, text: &str| [&[field, text.len() as u8], text.as_bytes()].concat();
+                let label = [text(0x0a, name), text(0x12, value)].concat();
+                [vec![0x0a, label.len() as u8], label].concat()
+            };
+            let set = [label("__name__", name), label("job", "shop"), label("node", "h")].concat();
+            let series = [&[0x0a, set.len() as u8], &*set, &[0x12, 3, 0x0a, 1, b'p']].concat();
+            assert_eq!(request, [&[0x12, series.len() as u8], &*series, &[0x18, 1]].concat(), "{name}");
+        }
+    }
+
+    #[test]
+    fn answers_are_messages() {
+        assert_eq!(accepted(b""), Attempt::Sent);
+        assert!(matches!(accepted(b"<html>"), Attempt::Refused(_)));
+    }
+}
