@@ -17,10 +17,12 @@ pub struct Agent {
 
 /// What every file begins with. Budgets must not interfere on a slow machine.
 pub fn head(server: &Server) -> String {
-    format!(
-        "[push]\nurl = \"{}\"\nevery = 1\n[agent]\nrate = 199\nscan = 1\ncpu = 100\nmemory = \"3G\"\n",
-        server.url()
-    )
+    head_of(&server.url())
+}
+
+/// The same for a store with this URL.
+pub fn head_of(url: &str) -> String {
+    format!("[push]\nurl = \"{url}\"\nevery = 1\n[agent]\nrate = 199\nscan = 1\ncpu = 100\nmemory = \"3G\"\n")
 }
 
 impl Agent {

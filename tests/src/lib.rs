@@ -21,6 +21,7 @@ pub mod executable;
 pub mod faces;
 pub mod gate;
 pub mod go;
+pub mod grpc;
 pub mod header;
 pub mod held;
 pub mod interpreters;

@@ -65,6 +65,10 @@ pub fn read(plain: &[u8]) -> Profile {
     assert_eq!(strings.first(), Some(&""), "the string table begins with the empty string");
     let text = |index: u64| *strings.get(index as usize).unwrap_or_else(|| panic!("no string {index}"));
     let types = messages(1).map(|value| format!("{}/{}", text(number(value, 1)), text(number(value, 2)))).collect();
+    // Parca's store takes no others.
+    for (kind, field) in [("mapping", 3), ("location", 4), ("function", 5)] {
+        assert!(messages(field).map(|m| number(m, 1)).eq(1..=messages(field).count() as u64), "{kind} ids");
+    }
     let functions: HashMap<u64, &str> = messages(5).map(|f| (number(f, 1), text(number(f, 2)))).collect();
     let mappings: Vec<u64> = messages(3).map(|mapping| number(mapping, 1)).collect();
     let location = |message| {

@@ -8,7 +8,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_skips::skipped;
-use uunwind_tests::agents::{head, is_as_before, list, socket, Agent};
+use uunwind_tests::agents::{head, head_of, is_as_before, list, socket, Agent};
+use uunwind_tests::grpc::{self, Call};
 use uunwind_tests::receiver::{ok, sums, Request, Server};
 use uunwind_tests::running::{wait_for, Running};
 use uunwind_tests::{compile, interpreters, paths, process, uu};
@@ -189,6 +190,36 @@ fn a_collector_gets_each_service_as_a_resource() {
     let requests = server.end();
     assert!(requests.iter().all(|request| request.line.starts_with("POST /v1development/profiles ")), "{requests:?}");
     assert!(requests.iter().all(|request| has(request, "first service") != has(request, "other one")));
+}
+
+/// By Parca's gRPC, each service is a job of its own.
+#[test]
+fn parca_gets_each_service_as_a_job() {
+    let scratch = paths::scratch("agent-parca");
+    let plan = serde_json::json!([{"message": ""}]);
+    let server = grpc::Server::start("services that an agent pushes to Parca", &scratch, &plan, None);
+    let (Some(server), program) = (server, service(&scratch)) else { return };
+    let both = [served(&program, &scratch, "j1"), served(&program, &scratch, "j2")];
+    let config = head_of(&format!("parca+grpc://127.0.0.1:{}", server.port))
+        + &rule(&scratch, "j1", "service = \"first\"\nlabels = { zone = \"b\" }")
+        + &rule(&scratch, "j2", "service = \"other\"");
+    let mut agent = Agent::start(&scratch, &config);
+    agent.wait_for(&both.each_ref().map(Running::pid));
+    // A label, as a message has it.
+    let has = |call: &Call, name: &str, value: &str| {
+        let text = |tag: u8, text: &str| [&[tag, text.len() as u8], text.as_bytes()].concat();
+        let label = [text(0x0a, name), text(0x12, value)].concat();
+        call.message.windows(label.len()).any(|bytes| bytes == label)
+    };
+    wait_for("profiles of both", || {
+        let calls = server.calls();
+        ["first", "other"].iter().all(|service| calls.iter().any(|call| has(call, "job", service)))
+    });
+    agent.end();
+    for call in server.end() {
+        let is_first = has(&call, "job", "first");
+        assert!(is_first != has(&call, "job", "other") && is_first == has(&call, "zone", "b"), "{call:?}");
+    }
 }
 
 /// A process that ends gives its place, its name and its id to others.

@@ -1,11 +1,12 @@
-//! `uu record --push otlp+http://…`: a receiver made of OpenTelemetry's published schema finds every sample that the
+//! `uu record --push otlp+http://…` and `otlp+grpc://…`: a receiver made of OpenTelemetry's published schema finds every sample that the
 //! recording has, each field right, and uu takes its answers for what they say.
 
-use serde_json::Value;
+use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use uunwind_tests::certificates::Authority;
+use uunwind_tests::grpc::{self, Call};
 use uunwind_tests::pprof::{gunzip, Profile};
 use uunwind_tests::receiver::{local, Does, Request, Server, OK};
 use uunwind_tests::uu::Recording;
@@ -30,7 +31,15 @@ fn read(python: &Path, scratch: &Path, requests: &[Request]) -> Vec<Value> {
         std::fs::write(&path, gunzip(&request.body)).expect("a file");
         path
     };
-    let files: Vec<PathBuf> = requests.iter().enumerate().map(file).collect();
+    read_files(python, &requests.iter().enumerate().map(file).collect::<Vec<PathBuf>>())
+}
+
+/// The same for what a server of gRPC has taken.
+fn read_calls(python: &Path, calls: &[Call]) -> Vec<Value> {
+    read_files(python, &calls.iter().map(|call| call.file.clone()).collect::<Vec<PathBuf>>())
+}
+
+fn read_files(python: &Path, files: &[PathBuf]) -> Vec<Value> {
     let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     run(python, &files).as_array().expect("a list").clone()
 }
@@ -97,6 +106,25 @@ fn a_collector_gets_every_sample_once_as_the_schema_has_it() {
         assert_eq!(headers, ["application/x-protobuf", "gzip", "a b"]);
     }
     let read_back = read(&python, &scratch, &requests);
+    let all = is_of_shop(&read_back);
+    let count = are_all(&all, &local(&recording, &scratch), &recording.outcome.stderr);
+    // To the nanosecond: the report of the same format, of the whole recording.
+    assert_eq!(all, whole(&python, &recording, &scratch));
+    let said = format!("pushed {} profiles ({} samples) to {url}", requests.len(), count);
+    assert!(recording.outcome.stderr.contains(&said), "{said}: {}", recording.outcome.text());
+}
+
+/// The samples of the recording's own report.
+fn whole(python: &Path, recording: &Recording, scratch: &Path) -> Vec<Value> {
+    let report = scratch.join("local.otlp");
+    let mut uu = uu::command(scratch, &["report"]);
+    assert!(uu.arg(&recording.file).arg("-o").arg(&report).status().is_ok_and(|status| status.success()));
+    samples(run(python, &[&report]).as_array().expect("a list"))
+}
+
+/// That these requests are of the service that tests ask for, and of several processes. Their samples.
+#[track_caller]
+fn is_of_shop(read_back: &[Value]) -> Vec<Value> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
     let mut processes = std::collections::BTreeSet::new();
     for resource in read_back.iter().flat_map(|request| request["resources"].as_array().expect("resources")) {
@@ -113,17 +141,152 @@ fn a_collector_gets_every_sample_once_as_the_schema_has_it() {
         assert!(attribute(resource, "process.executable.path").starts_with('/'), "{resource}");
         processes.insert(resource["process.pid"].as_u64().expect("a number"));
     }
-    let all = samples(&read_back);
-    let count = are_all(&all, &local(&recording, &scratch), &recording.outcome.stderr);
-    // To the nanosecond: the report of the same format, of the whole recording.
-    let report = scratch.join("local.otlp");
-    let mut uu = uu::command(&scratch, &["report"]);
-    assert!(uu.arg(&recording.file).arg("-o").arg(&report).status().is_ok_and(|status| status.success()));
-    let whole = run(&python, &[&report]);
-    assert_eq!(all, samples(whole.as_array().expect("a list")));
     assert!(processes.len() >= 3, "{processes:?}");
-    let said = format!("pushed {} profiles ({} samples) to {url}", requests.len(), count);
-    assert!(recording.outcome.stderr.contains(&said), "{said}: {}", recording.outcome.text());
+    samples(read_back)
+}
+
+/// What tests of gRPC need.
+const GRPC: &str = "profiles that are pushed by OTLP, to a server of gRPC";
+
+#[test]
+fn a_collector_by_grpc_gets_every_sample_once() {
+    let scratch = paths::scratch("push-otlp-grpc");
+    let Some(python) = reader() else { return };
+    let answers = run(&python, &["answers".as_ref()]);
+    // The first profile comes twice.
+    let plan = json!([{"code": "UNAVAILABLE", "said": "not yet"}, {"message": answers["all"]}]);
+    let Some(server) = grpc::Server::start(GRPC, &scratch, &plan, None) else { return };
+    let url = format!("otlp+grpc://127.0.0.1:{}", server.port);
+    let options = ["--service", "shop", "--label", "deployment.environment.name=test"];
+    let environment = [
+        ("OTEL_RESOURCE_ATTRIBUTES", "service.version=1.2%2C3,deployment.environment.name=prod"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "X-Tenant=a%20b"),
+        ("UU_PUSH_USER", "tenant"),
+        ("UU_PUSH_PASSWORD", "geheim"),
+    ];
+    let recording = pushed(&scratch, &url, "4500", &options, &environment);
+    let calls = server.end();
+    assert!(calls.len() >= 4, "{} calls: {}", calls.len(), recording.outcome.text());
+    for call in &calls {
+        assert_eq!(call.method, answers["method"].as_str().expect("a text"));
+        // `printf tenant:geheim | base64`
+        for (name, value) in [("x-tenant", "a b"), ("authorization", "Basic dGVuYW50OmdlaGVpbQ==")] {
+            assert_eq!(call.values(name), [value], "{call:?}");
+        }
+        assert!(call.values("user-agent").concat().starts_with("uu/") && call.seconds <= 10.0, "{call:?}");
+    }
+    assert_eq!(calls[0].message, calls[1].message);
+    let calls = &calls[1..];
+    let all = is_of_shop(&read_calls(&python, calls));
+    let stderr = &recording.outcome.stderr;
+    let count = are_all(&all, &local(&recording, &scratch), stderr);
+    assert_eq!(all, whole(&python, &recording, &scratch));
+    for said in [
+        format!("pushed {} profiles ({} samples) to {url}\n", calls.len(), count),
+        format!("--push {url}: the answer is UNAVAILABLE: not yet; uu tries again"),
+    ] {
+        assert_eq!(stderr.matches(&said).count(), 1, "{said}: {stderr}");
+    }
+}
+
+#[test]
+fn ends_of_calls_mean_what_the_specification_says() {
+    let Some(python) = reader() else { return };
+    let answers = run(&python, &["answers".as_ref()]);
+    // `google.rpc.Status` with code 8 and a `RetryInfo` of 1 s.
+    let details = format!("08081a300a28{}12040a020801", hexadecimal(b"type.googleapis.com/google.rpc.RetryInfo"));
+    let end = |code: &str, said: &str| json!({"code": code, "said": said});
+    // Each is the answer to the first call, and every other one is accepted.
+    for (name, first, said, is_sent) in [
+        ("warning", json!({"message": answers["warning"]}), "the store takes profiles, and says: soon full", true),
+        (
+            "rejected",
+            json!({"message": answers["rejected"]}),
+            "a profile was refused: 1 of its processes' profiles are rejected: too old",
+            false,
+        ),
+        ("other", json!({"message": "ffff"}), "the answer is not one of OTLP", false),
+        (
+            "invalid",
+            end("INVALID_ARGUMENT", "50 % \u{e4}\nx"),
+            "a profile was refused: the answer is INVALID_ARGUMENT: 50 % \u{e4}\\nx",
+            false,
+        ),
+        ("place", end("UNIMPLEMENTED", ""), "UNIMPLEMENTED: there is no opentelemetry.proto.collector.profiles", false),
+        ("denied", end("PERMISSION_DENIED", ""), "PERMISSION_DENIED: credentials are missing or wrong", false),
+        (
+            "full",
+            end("RESOURCE_EXHAUSTED", "too large"),
+            "a profile was refused: the answer is RESOURCE_EXHAUSTED: too large",
+            false,
+        ),
+        (
+            "later",
+            json!({"code": "RESOURCE_EXHAUSTED", "said": "slow down", "details": details}),
+            "the answer is RESOURCE_EXHAUSTED: slow down; uu tries again",
+            true,
+        ),
+        ("lost", end("DATA_LOSS", ""), "the answer is DATA_LOSS; uu tries again", true),
+    ] {
+        let scratch = paths::scratch(&format!("push-otlp-grpc-{name}"));
+        let plan = json!([first, {"message": answers["all"]}]);
+        let Some(server) = grpc::Server::start(GRPC, &scratch, &plan, None) else { return };
+        let url = format!("otlp+grpc://127.0.0.1:{}", server.port);
+        let recording = pushed(&scratch, &url, "2500", &[], &[]);
+        let calls = server.end();
+        let stderr = &recording.outcome.stderr;
+        assert_eq!(stderr.matches(said).count(), 1, "{name}: {stderr}");
+        let is_repeated = calls[0].message == calls[1].message;
+        assert_eq!(is_repeated, said.contains("tries again"), "{name}: {stderr}");
+        let first = usize::from(!is_sent || is_repeated);
+        let counts = format!("pushed {} profiles (", calls.len() - first);
+        assert!(stderr.contains(&counts), "{name}: {counts}: {stderr}");
+        let refused = "1 profiles were refused, 0 found no room, 0 wait";
+        assert_eq!(stderr.contains(refused), !is_sent, "{name}: {stderr}");
+        if is_sent {
+            let sent = samples(&read_calls(&python, &calls[first..]));
+            are_all(&sent, &local(&recording, &scratch), stderr);
+        }
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The same by TLS: who shows the right certificate gets all, if the token is the right one.
+#[test]
+fn a_collector_by_grpc_and_tls_wants_a_token() {
+    let Some(python) = reader() else { return };
+    let answers = run(&python, &["answers".as_ref()]);
+    let authority = Authority::new("uu's test");
+    for (token, is_right) in [("mine", true), ("another", false)] {
+        let scratch = paths::scratch(&format!("push-otlp-grpc-tls-{token}"));
+        let identity = authority.identity(&["localhost"], |_| {});
+        let plan = json!([{"token": "Bearer mine", "message": answers["all"]}]);
+        let Some(server) = grpc::Server::start(GRPC, &scratch, &plan, Some(&identity)) else { return };
+        let roots = authority.file(&scratch, "roots.pem");
+        let url = format!("otlp+grpcs://localhost:{}", server.port);
+        let environment = [
+            ("SSL_CERT_FILE", roots.to_str().expect("UTF-8")),
+            ("UU_PUSH_TOKEN", token),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Basic%20other"),
+        ];
+        let recording = pushed(&scratch, &url, "2500", &[], &environment);
+        let calls = server.end();
+        let stderr = &recording.outcome.stderr;
+        assert!(calls.len() >= 2 && calls.iter().all(|call| call.values("authorization").len() == 1), "{stderr}");
+        if is_right {
+            are_all(&samples(&read_calls(&python, &calls)), &local(&recording, &scratch), stderr);
+        } else {
+            let said =
+                "UNAUTHENTICATED: credentials are missing or wrong (UU_PUSH_TOKEN, UU_PUSH_USER and UU_PUSH_PASSWORD, \
+                        or OTEL_EXPORTER_OTLP_HEADERS): who are you?";
+            assert_eq!(stderr.matches(said).count(), 1, "{stderr}");
+            let refused = format!("{} profiles were refused, 0 found no room, 0 wait", calls.len());
+            assert!(stderr.contains(&refused), "{stderr}");
+        }
+    }
 }
 
 /// Memory: a profile for each value, without times. What was allocated is in one request, what is held in each.
@@ -255,7 +418,13 @@ fn answers_of_collectors_mean_what_they_say() {
 fn wrong_values_are_refused_before_the_program_starts() {
     let scratch = paths::scratch("push-otlp-values");
     for (options, variable, why) in [
-        (&["--push", "otlp+grpc://h:4317"][..], ("A", ""), "give an URL"),
+        (&["--push", "otlp+ftp://h:4317"][..], ("A", ""), "give an URL"),
+        (&["--push", "otlp+grpc://h:4317/v1"], ("A", ""), "gRPC has host and port alone"),
+        (
+            &["--push", "otlp+grpc://h"],
+            ("OTEL_EXPORTER_OTLP_HEADERS", "te=secret"),
+            "te, of OTEL_EXPORTER_OTLP_HEADERS or that of profiles, is a header that requests of gRPC have anyway",
+        ),
         (&["--push", "otlp+http://h", "--label", "x"], ("A", ""), "a label is KEY=VALUE"),
         (&["--push", "otlp+http://h", "--service", ""], ("A", ""), "the service's name is a text"),
         (&["--push", "otlp+http://h"], ("OTEL_RESOURCE_ATTRIBUTES", "x"), "OTEL_RESOURCE_ATTRIBUTES is KEY=VALUE"),

@@ -4,7 +4,7 @@ Each field must be one of the schema, each index lead to an entry, and each rule
 as JSON what the requests have: their resources, and for each sample its process, thread, stack (leaf first), time and
 value. Of memory, samples have no time: the name of the value stands there.
 
-With "answers" in place of files, prints answers of receivers, in hexadecimal.
+With "answers" in place of files, prints answers of receivers, in hexadecimal, and the method that takes requests.
 """
 
 import json
@@ -16,6 +16,7 @@ from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 i
     ExportProfilesPartialSuccess,
     ExportProfilesServiceRequest,
     ExportProfilesServiceResponse,
+    DESCRIPTOR,
 )
 
 if sys.argv[1] == "answers":
@@ -25,7 +26,10 @@ if sys.argv[1] == "answers":
         for fields in ({"error_message": "soon full"}, {"rejected_profiles": 1, "error_message": "too old"})
     )
     answers = {"all": all_of_it, "warning": warning, "rejected": rejected}
-    print(json.dumps({name: answer.SerializeToString().hex() for name, answer in answers.items()}))
+    answers = {name: answer.SerializeToString().hex() for name, answer in answers.items()}
+    (service,) = DESCRIPTOR.services_by_name.values()
+    (method,) = service.methods
+    print(json.dumps({**answers, "method": "/%s/%s" % (service.full_name, method.name)}))
     sys.exit()
 
 
