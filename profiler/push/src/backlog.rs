@@ -1,5 +1,5 @@
-//! Profiles that wait, in the order in which they are sent. What may succeed later is tried again, later and later; what
-//! never will is dropped, counted and said once.
+//! Profiles that wait, in the order in which they are sent. What may succeed later is tried again, later and later;
+//! what never will is dropped, counted and said once.
 
 use crate::attempt::Attempt;
 use crate::spool::{Spool, Waiting};
@@ -48,7 +48,8 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// Those of a folder, with the number of profiles that an earlier uu has left there. `say`: shows a line to the user.
+    /// Those of a folder, with the number of profiles that an earlier uu has left there. `say`: shows a line to the
+    /// user.
     pub(crate) fn new((spool, earlier): (Spool, usize), url: String, say: Box<dyn Fn(&str) + Send>) -> Backlog {
         let (counts, said) = (Counts::default(), String::new());
         Backlog { spool, url, say, counts, earlier, said, pause: FIRST, next: Instant::now() }

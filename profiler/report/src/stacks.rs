@@ -66,7 +66,7 @@ pub struct Profile {
     pub fatal: Vec<Box<[u32]>>,
     /// What was left out: threads that did nothing but wait in one place.
     pub idle: Idle,
-    /// The values of each stack ([`crate::values`]), where the recording has no samples to tell them from.
+    /// The values of each stack (`crate::values`), where the recording has no samples to tell them from.
     pub values: Option<Vec<Box<[u64]>>>,
     /// Of a recording of allocations: how many of its samples an earlier profile has. These are in use, if they are,
     /// and were allocated before.
