@@ -87,7 +87,7 @@ fn what_cannot_be_added_is_said() {
     let folder = alloc.file.parent().expect("a folder");
     let said = |options: &[&str]| {
         let mut uu = uu::command(folder, &["merge"]);
-        uu.args(["-o", "x.folded"]).args(options).arg(&alloc.file).arg(&lock.file);
+        uu.arg("-o").arg(folder.join("x.folded")).args(options).arg(&alloc.file).arg(&lock.file);
         let done = run(&mut uu, folder, uu::LIMIT);
         (done.code(), done.stderr)
     };
