@@ -82,6 +82,42 @@ fn parca_gets_every_sample_once_as_its_schema_has_it() {
     assert!(recording.outcome.stderr.contains(&said), "{said}: {}", recording.outcome.text());
 }
 
+/// Memory: one profile of what was allocated in its time, and one of what is held, which is no sum over time.
+#[test]
+fn parca_gets_memory_as_two_profiles() {
+    let scratch = paths::scratch("push-parca-memory");
+    let Some(server) = grpc::Server::start(GRPC, &scratch, &json!([{"message": ""}]), None) else { return };
+    let program = compile::gcc(&scratch, "grows", &["native/grows.c"], &["-O1", "-g"]);
+    let url = format!("parca+grpc://127.0.0.1:{}", server.port);
+    let options = ["--mode", "alloc", "--all", "--push", &url, "--push-every", "1"];
+    let recording = uu::record(&scratch, &options, |_| {}, &[program.as_os_str()]).expect_code(0);
+    let Some(requests) = read(&server.end()) else { return };
+    let requests = requests["requests"].as_array().expect("a list");
+    let profile =
+        |file: &Value| pprof::read(&pprof::gunzip(&std::fs::read(file.as_str().expect("a text")).expect("a file")));
+    let of_keeps = |profile: &Profile| -> u64 {
+        let stacks = profile.stacks.iter().filter(|(stack, _)| stack.split(';').any(|name| name == "keeps"));
+        stacks.map(|(_, values)| values[1]).sum()
+    };
+    let mut allocated = Profile::default();
+    for request in requests {
+        let [series] = &request["series"].as_array().expect("a list")[..] else { panic!("{request}") };
+        assert_eq!(series["labels"][0], json!(["__name__", "memory"]));
+        let [made, held] = &series["profiles"].as_array().expect("a list")[..] else { panic!("{series}") };
+        let (made, held) = (profile(made), profile(held));
+        assert_eq!(made.types, ["alloc_objects/count", "alloc_space/bytes"]);
+        assert_eq!(held.types, ["inuse_objects/count", "inuse_space/bytes"]);
+        assert!(made.duration > 0 && held.duration == 0, "{} {}", made.duration, held.duration);
+        allocated.add(&made);
+        let all = of_keeps(&allocated);
+        // The last one may be of the time when the program has ended.
+        assert!([all, 0].contains(&of_keeps(&held)) && (of_keeps(&held) > 0 || all == 30 * 100_000), "{all}");
+    }
+    assert!(requests.len() >= 3, "{}", recording.outcome.text());
+    let expected = local(&recording, &scratch).stacks.into_iter().map(|(stack, values)| (stack, values[..2].to_vec()));
+    assert_eq!(allocated.stacks, expected.filter(|(_, values)| values[0] > 0).collect());
+}
+
 /// A proxy in front of a store whose name nobody resolves: so nothing else than it can have passed the bytes on.
 #[test]
 fn proxies_pass_calls_on() {

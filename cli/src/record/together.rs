@@ -4,7 +4,6 @@ use super::command_line::{Options, DEFAULT_RATE};
 use super::inside;
 use crate::exit::Failure;
 use crate::options::{self, Mode};
-use std::os::unix::ffi::OsStrExt;
 use uunwind_report::formats::Format;
 
 /// Bytes from a sampled allocation to the next, on average.
@@ -112,11 +111,6 @@ pub(super) fn check(options: &Options, mode: Mode, format: Format) -> Result<(),
             is_pushed && (options.names == "later" || is_late),
             "--push sends profiles with names while the program runs: leave --names and --unwind out",
         ),
-        (
-            mode == Mode::Alloc && options.push.as_ref().is_some_and(|url| url.as_bytes().starts_with(b"parca+")),
-            "--mode alloc is not for Parca: what is allocated is a sum over time, what is held is none, and a profile \
-             there is of one kind. Leave --mode out, or push to another store",
-        ),
     ];
     match cases.into_iter().find(|(is_given, _)| *is_given) {
         Some((_, text)) => Err(Failure::new(text)),
@@ -145,7 +139,6 @@ mod tests {
             (&["--label", "a", "p"], "--label a: "),
             (&["--label", "=b", "p"], "--label =b: "),
             (&["--push", "http://localhost:1", "--names", "later", "p"], "--names"),
-            (&["--push", "parca+grpc://h", "--mode", "alloc", "p"], "--mode alloc is not for Parca"),
             (&["--every-bytes", "5", "p"], "--every-bytes is for --mode alloc"),
             (&["--mmap", "p"], "--mmap is for --mode alloc"),
             (&["--all", "p"], "--all is for"),

@@ -37,13 +37,14 @@ fn add(all: &mut Vec<Label>, name: &str, value: &str) {
     }
 }
 
-/// A `WriteRawRequest` with one profile: the compressed pprof of this recording.
-pub(crate) fn request(labels: &[Label], recording: &Recording, profile: &[u8]) -> Vec<u8> {
+/// A `WriteRawRequest` with these profiles of a recording, as compressed pprof.
+pub(crate) fn request(labels: &[Label], recording: &Recording, profiles: &[Vec<u8>]) -> Vec<u8> {
     let mut all = labels.to_vec();
     // By this and the types of its values, Parca knows a profile, and its page says what it is: those of Go programs.
     let name = match recording.value().name {
         "cpu" => "process_cpu",
         "delay" => "mutex",
+        "space" => "memory",
         other => other,
     };
     add(&mut all, "__name__", name);
@@ -57,11 +58,13 @@ pub(crate) fn request(labels: &[Label], recording: &Recording, profile: &[u8]) -
         label.bytes(2, value.as_bytes());
         set.message(1, label);
     }
-    let mut sample = Message::default();
-    sample.bytes(1, profile);
     let mut series = Message::default();
     series.message(1, set);
-    series.message(2, sample);
+    for profile in profiles {
+        let mut sample = Message::default();
+        sample.bytes(1, profile);
+        series.message(2, sample);
+    }
     let mut request = Message::default();
     request.message(2, series);
     // `normalized`: addresses are those of files.
@@ -103,9 +106,11 @@ mod tests {
     fn profiles_have_the_names_that_parca_knows() {
         let mut recording = Recording::default();
         recording.settings.host = "h".to_owned();
-        for (flags, name) in [(0, "process_cpu"), (Settings::WALL, "wall"), (Settings::LOCK, "mutex")] {
+        for (flags, name) in
+            [(0, "process_cpu"), (Settings::WALL, "wall"), (Settings::LOCK, "mutex"), (Settings::ALLOC, "memory")]
+        {
             recording.settings.flags = flags;
-            let request = request(&labels("shop", &[]).expect("valid"), &recording, b"p");
+            let request = request(&labels("shop", &[]).expect("valid"), &recording, &[b"p".to_vec()]);
             let label = |name: &str, value: &str| {
                 let text = |field: u8, text: &str| [&[field, text.len() as u8], text.as_bytes()].concat();
                 let label = [text(0x0a, name), text(0x12, value)].concat();

@@ -6,6 +6,7 @@ use crate::pyroscope;
 use crate::target::{Protocol, Target};
 use uunwind_recording::{Held, Recording};
 use uunwind_report::formats::{export, pprof::gzip, render, Format};
+use uunwind_report::values::Part;
 use uunwind_report::view::View;
 
 /// A profile, and which time it is of.
@@ -100,8 +101,13 @@ impl Windows {
         let bytes = match &self.target.protocol {
             Protocol::Pyroscope { .. } => render(Format::PprofGz, recording, view)?,
             Protocol::Parca { labels } => {
-                let profile = render(Format::PprofGz, recording, view)?;
-                parca::request(labels, recording, &profile)
+                // A profile there is a sum over time, or it is none.
+                let parts = match of {
+                    Of::Memory => &[Part::Allocated, Part::InUse][..],
+                    _ => &[Part::Whole],
+                };
+                let of_part = |part: &Part| render(Format::PprofGz, recording, View { part: *part, ..view.clone() });
+                parca::request(labels, recording, &parts.iter().map(of_part).collect::<Result<Vec<_>, _>>()?)
             }
             Protocol::Otlp { resource } => {
                 gzip(&export(recording, view, resource)?).map_err(|error| error.to_string())?

@@ -3,7 +3,8 @@
 //! * [`resolve`]: names of the frames of a sample, as recorded;
 //! * [`stacks`]: from samples to merged stacks of lines, with the hide rules of [`hide`];
 //! * [`selection`], [`view`]: which of them are shown, and how;
-//! * [`formats`]: one file per output format; `values`: what profiles for other programs have of each stack;
+//! * [`formats`]: one file per output format; [`values`]: what profiles for other programs have
+//!   of each stack;
 //! * [`diff`]: two recordings compared;
 //! * [`fleet`]: many recordings added up;
 //! * [`stream`]: lines of JSON while the program runs;
@@ -29,5 +30,5 @@ pub mod selection;
 pub mod stacks;
 pub mod stream;
 mod unmatched;
-mod values;
+pub mod values;
 pub mod view;

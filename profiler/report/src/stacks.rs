@@ -6,6 +6,7 @@ pub use crate::line::{Kind, Line};
 
 use crate::hide::{shown, Facts, Missing, NativeFrames};
 use crate::resolve::{is_cut, stop_text, Moment, Resolver};
+use crate::values::Part;
 use frames::{Key, Shown};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use uunwind_core::frame::Frame;
@@ -68,6 +69,8 @@ pub struct Profile {
     pub idle: Idle,
     /// The values of each stack (`crate::values`), where the recording has no samples to tell them from.
     pub values: Option<Vec<Box<[u64]>>>,
+    /// Of a recording of allocations: which of the values profiles for other programs have.
+    pub part: Part,
     /// Of a recording of allocations: how many of its samples an earlier profile has. These are in use, if they are,
     /// and were allocated before.
     pub since: Option<usize>,

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use uunwind_recording::{Amount, Held, Recording};
 
 /// A value: how it is called, and in what it is measured.
-pub type Kind = (&'static str, &'static str);
+pub(crate) type Kind = (&'static str, &'static str);
 
 /// Of a sample of allocations, the first four as those of Go's heap profiles are called.
 const MEMORY: [Kind; 6] = [
@@ -21,8 +21,32 @@ const MEMORY: [Kind; 6] = [
 /// Of a wait, as those of Go's mutex profiles are called.
 const LOCKS: [Kind; 2] = [("contentions", "count"), ("delay", "nanoseconds")];
 
+/// Some of the values of allocations, for stores that hold a whole profile for a sum over time, or for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    /// All values.
+    #[default]
+    Whole,
+    /// What was allocated.
+    Allocated,
+    /// What is in use at one moment.
+    InUse,
+}
+
+impl Part {
+    /// Those of these values that belong to it.
+    pub(crate) fn of<T>(self, values: &[T]) -> &[T] {
+        let places = match self {
+            Part::Whole => 0..values.len(),
+            Part::Allocated => 0..2,
+            Part::InUse => 2..COMMON,
+        };
+        values.get(places).unwrap_or_default()
+    }
+}
+
 /// The values that each stack of this recording has.
-pub fn kinds(recording: &Recording) -> Vec<Kind> {
+pub(crate) fn kinds(recording: &Recording) -> Vec<Kind> {
     if recording.is_alloc() {
         return MEMORY.to_vec();
     }
@@ -34,10 +58,10 @@ pub fn kinds(recording: &Recording) -> Vec<Kind> {
 }
 
 /// The number of values of allocations that other profilers have, too: the first ones.
-pub const COMMON: usize = 4;
+pub(crate) const COMMON: usize = 4;
 
 /// The values of each stack, in the order of [`kinds`].
-pub fn of(recording: &Recording, profile: &Profile) -> Vec<Box<[u64]>> {
+pub(crate) fn of(recording: &Recording, profile: &Profile) -> Vec<Box<[u64]>> {
     if let Some(values) = &profile.values {
         return values.clone();
     }

@@ -7,6 +7,7 @@ use crate::lock_frames::with_locks;
 use crate::resolve::Resolver;
 use crate::selection::{group, held, select, since as since_then, without_idle, Condition, Groups};
 use crate::stacks::{Entry, Merger, Profile};
+use crate::values::Part;
 use std::collections::HashSet;
 use uunwind_recording::Held;
 
@@ -29,6 +30,8 @@ pub struct View {
     pub charge: bool,
     /// Of a recording of allocations: how many of its samples an earlier profile has.
     pub since: Option<usize>,
+    /// Of a recording of allocations: which of the values pprof has.
+    pub part: Part,
     /// Whether the profile is added to those of other runs: what is of one run only is left out.
     pub of_many_runs: bool,
 }
@@ -89,7 +92,7 @@ impl View {
             (false, _) | (true, Format::Summary | Format::Json) => profile,
             (true, _) => with_locks(recording, profile, !self.of_many_runs),
         };
-        let mut profile = select(recording, profile, &self.conditions)?;
+        let mut profile = Profile { part: self.part, ..select(recording, profile, &self.conditions)? };
         if self.charge {
             profile = charge(profile, Native::All);
         }

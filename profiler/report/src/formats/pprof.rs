@@ -6,7 +6,7 @@
 
 use super::proto::Message;
 use crate::stacks::{Kind, Line, Profile};
-use crate::values;
+use crate::values::{self, Part};
 use flate2::{write::GzEncoder, Compression};
 use std::collections::HashMap;
 use std::io::Write;
@@ -90,7 +90,8 @@ impl Builder<'_> {
         let least = value.unit.least(settings.rate);
         let is_alloc = self.recording.is_alloc();
         let is_lock = self.recording.is_lock();
-        for (kind, unit) in values::kinds(self.recording) {
+        let (part, kinds) = (self.profile.part, values::kinds(self.recording));
+        for (kind, unit) in part.of(&kinds).iter().copied() {
             let value = self.value_type(kind, unit);
             self.out.message(field::SAMPLE_TYPE, value);
         }
@@ -100,10 +101,14 @@ impl Builder<'_> {
         }
         let profile = self.profile;
         for (stack, values) in profile.stacks.iter().zip(values::of(self.recording, profile)) {
+            let values = part.of(&values);
+            if part != Part::Whole && values.iter().all(|value| *value == 0) {
+                continue;
+            }
             let locations = self.stack(&stack.lines);
             let mut sample = Message::default();
             sample.packed(1, locations);
-            sample.packed(2, values);
+            sample.packed(2, values.iter().copied());
             self.labels(stack.thread, &mut sample);
             self.own_labels(stack.labels, &mut sample);
             self.out.message(field::SAMPLE, sample);
@@ -112,7 +117,7 @@ impl Builder<'_> {
         self.out.message(field::PERIOD_TYPE, value);
         let period = if is_alloc || is_lock { settings.rate.into() } else { least };
         self.out.number(field::PERIOD, period);
-        if is_alloc {
+        if is_alloc && part != Part::Allocated {
             // What readers show first.
             let shown = self.strings.id("inuse_space");
             self.out.number(field::DEFAULT_SAMPLE_TYPE, shown);
@@ -123,7 +128,9 @@ impl Builder<'_> {
         }
         self.out.number(field::TIME_NANOS, settings.start_unix);
         let end = self.recording.end.as_ref().map_or(0, |e| e.time);
-        self.out.number(field::DURATION_NANOS, end.saturating_sub(settings.start_monotonic));
+        // What is in use is that of a moment.
+        let duration = if part == Part::InUse { 0 } else { end.saturating_sub(settings.start_monotonic) };
+        self.out.number(field::DURATION_NANOS, duration);
         let comment = self.strings.id(&format!("uu record: {}", super::command(self.recording)));
         self.out.packed(field::COMMENT, [comment]);
         for text in std::mem::take(&mut self.strings.list) {
