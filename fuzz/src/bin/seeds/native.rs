@@ -191,12 +191,15 @@ pub fn objects() {
         let addresses = (0..8u32).flat_map(|n| (text.address() as u32 + n * 23).to_le_bytes());
         seed("symbolize_elf", name, &addresses.chain(bytes.iter().copied()).collect::<Vec<_>>());
     }
-    // push %rbp; mov %rsp,%rbp; push %rbx; sub $24,%rsp; and $-32,%rsp; call; cmp $3,%edi; ja; jmp *%rdi; leave; ret
-    let frame = [
-        0x55, 0x48, 0x89, 0xe5, 0x53, 0x48, 0x83, 0xec, 24, 0x48, 0x83, 0xe4, 0xe0, 0xe8, 0xee, 0xff, 0xff, 0xff, 0x83,
-        0xff, 3, 0x77, 2, 0xff, 0xe7, 0x48, 0x8b, 0x5d, 0xf8, 0xc9, 0xc3,
-    ];
-    seed("from_code", "frame", &[&[1, 0], &frame[..]].concat());
+    // push %rbp; mov %rsp,%rbp; push %rbx; sub $24,%rsp; and $-32,%rsp; call; cmp $3,%edi; ja; call *%rdi; mov
+    // -8(%rbp),%rbx; leave; ret. With jmp *%rdi, of which nothing says where it leads, nothing is claimed.
+    for (name, through) in [("frame", 0xd7), ("refused-jump", 0xe7)] {
+        let code = [
+            0x55, 0x48, 0x89, 0xe5, 0x53, 0x48, 0x83, 0xec, 24, 0x48, 0x83, 0xe4, 0xe0, 0xe8, 0xee, 0xff, 0xff, 0xff,
+            0x83, 0xff, 3, 0x77, 2, 0xff, through, 0x48, 0x8b, 0x5d, 0xf8, 0xc9, 0xc3,
+        ];
+        seed("from_code", name, &[&[1, 0], &code[..]].concat());
+    }
     seed("elf_analyse", "refused-script", b"#!/bin/sh\n");
     seed("unwind_elf", "refused-go-debug-frame", &[&[1], &*fs::read(assembled("rows")).expect("an object")].concat());
     let program = compile(
