@@ -86,7 +86,7 @@ fn waits_for_locks_are_mutex_profiles() {
 fn memory_that_is_held_is_in_each_profile() {
     let scratch = paths::scratch("push-memory");
     let server = Server::start(|_| ok());
-    let program = compile::gcc(&scratch, "grows", &["native/grows.c"], &["-O1", "-g"]);
+    let program = compile::gcc(&scratch, "keeps", &["native/keeps_and_drops.c"], &["-O1", "-g"]);
     let options = ["--mode", "alloc", "--all", "--push", &server.url(), "--push-every", "1"];
     let recording = uu::record(&scratch, &options, |_| {}, &[program.as_os_str()]).expect_code(0);
     let requests = server.end();

@@ -87,7 +87,7 @@ fn parca_gets_every_sample_once_as_its_schema_has_it() {
 fn parca_gets_memory_as_two_profiles() {
     let scratch = paths::scratch("push-parca-memory");
     let Some(server) = grpc::Server::start(GRPC, &scratch, &json!([{"message": ""}]), None) else { return };
-    let program = compile::gcc(&scratch, "grows", &["native/grows.c"], &["-O1", "-g"]);
+    let program = compile::gcc(&scratch, "keeps", &["native/keeps_and_drops.c"], &["-O1", "-g"]);
     let url = format!("parca+grpc://127.0.0.1:{}", server.port);
     let options = ["--mode", "alloc", "--all", "--push", &url, "--push-every", "1"];
     let recording = uu::record(&scratch, &options, |_| {}, &[program.as_os_str()]).expect_code(0);

@@ -295,7 +295,7 @@ fn memory_is_four_profiles() {
     let scratch = paths::scratch("push-otlp-memory");
     let Some(python) = reader() else { return };
     let server = Server::start(|_| Does::Answers(OK.to_vec()));
-    let program = compile::gcc(&scratch, "grows", &["native/grows.c"], &["-O1", "-g"]);
+    let program = compile::gcc(&scratch, "keeps", &["native/keeps_and_drops.c"], &["-O1", "-g"]);
     let url = format!("otlp+{}", server.url());
     let options = ["--mode", "alloc", "--all", "--push", &url, "--push-every", "1"];
     let recording = uu::record(&scratch, &options, |_| {}, &[program.as_os_str()]).expect_code(0);

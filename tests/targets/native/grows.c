@@ -1,27 +1,60 @@
-/* Keeps a block and drops another one, 30 times in 3 s. */
+/* grows - allocates and frees before, between and after two moments, each of which lies between two calls of `mark`.
+ *
+ *     grows RECORDING [differs]
+ *
+ * With a second argument, it allocates the same, and keeps other parts of it. */
+#define _GNU_SOURCE
+#include <poll.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 
-enum { BLOCK = 100000 };
-static void *kept[30];
+static void *volatile old[100], *volatile new[50], *volatile late[10];
+static char *mapped;
 
-__attribute__((noinline)) static void keeps(int turn) {
-    kept[turn] = malloc(BLOCK);
-    memset(kept[turn], 1, BLOCK);
+__attribute__((noinline)) void mark(void) {
+    void *volatile at = malloc(1);
+    free(at);
 }
 
-__attribute__((noinline)) static void drops(void) {
-    char *volatile block = malloc(BLOCK);
-    memset(block, 1, BLOCK);
-    free(block);
+__attribute__((noinline)) void before(void) {
+    for (int i = 0; i < 100; i++)
+        old[i] = malloc(1000);
 }
 
-int main(void) {
-    for (int turn = 0; turn < 30; turn++) {
-        keeps(turn);
-        drops();
-        usleep(100000);
+__attribute__((noinline)) void between(void) {
+    for (int i = 0; i < 50; i++)
+        new[i] = malloc(2000);
+    for (int i = 0; i < 30; i++) {
+        void *volatile at = malloc(500);
+        free(at);
     }
-    return kept[29] == NULL;
+    for (int i = 0; i < 10; i++)
+        free(old[i]);
+    mapped = mmap(0, 100 << 12, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(mapped, 60 << 12);
+}
+
+__attribute__((noinline)) void after(int differs) {
+    for (int i = 0; i < 20 && !differs; i++)
+        free(new[i]);
+    for (int i = 10; i < 100 && differs; i++)
+        free(old[i]);
+    if (!differs)
+        munmap(mapped + (60 << 12), 30 << 12);
+    for (int i = 0; i < 10; i++)
+        late[i] = malloc(3000);
+}
+
+int main(int argc, char **argv) {
+    /* What comes before the recording's first bytes may have times before its beginning. */
+    struct stat recording;
+    while (argc < 2 || stat(argv[1], &recording) || !recording.st_size)
+        poll(0, 0, 1);
+    before();
+    mark(), mark();
+    between();
+    mark(), mark();
+    after(argc > 2);
+    return 0;
 }
