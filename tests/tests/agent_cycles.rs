@@ -76,19 +76,14 @@ fn listens(port: u16) -> bool {
     std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
 }
 
-/// The agent begins with all of these processes, and leaves them, again and again.
+/// The agent begins with all of these processes, and leaves them, again and again. `rule`: what they are known by, and
+/// no process of another test is; a server may write over its environment.
 #[track_caller]
-fn all_cycles(name: &str, pids: &[u32]) {
+fn all_cycles(name: &str, rule: &str, pids: &[u32]) {
     let scratch = paths::scratch(&format!("agent-cycles-{name}"));
     let server = Server::start(|_| ok());
     let none = head(&server) + "[[rule]]\nenv = { UU_TEST_NOBODY = \"1\" }\nservice = \"none\"\n";
-    // By what each is: a server may write over its environment.
-    let names: Vec<String> = pids.iter().map(|pid| comm(*pid)).collect();
-    let mut rules: Vec<String> =
-        names.iter().map(|name| format!("[[rule]]\nname = \"{name}\"\nservice = \"cycles\"\n")).collect();
-    rules.sort();
-    rules.dedup();
-    let all = head(&server) + &rules.concat();
+    let all = format!("{}[[rule]]\n{rule}\nservice = \"cycles\"\n", head(&server));
     let mut agent = Agent::start(&scratch, &none);
     for _ in 0..cycles() {
         agent.reread(&all);
@@ -110,22 +105,20 @@ fn all_cycles(name: &str, pids: &[u32]) {
     println!("{name}: {} cycles of {} processes", cycles(), pids.len());
 }
 
-fn comm(pid: u32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/comm")).expect("a process").trim().to_owned()
-}
-
 /// Under load from the web.
 #[track_caller]
-fn under_load(name: &str, port: u16, pids: &[u32]) {
+fn under_load(name: &str, rule: &str, port: u16, pids: &[u32]) {
     let load = Load::on(port);
-    all_cycles(name, pids);
+    all_cycles(name, rule, pids);
     println!("{name}: {} requests answered, none failed", load.end());
 }
 
 #[track_caller]
 fn web_server(name: &str, command: &mut Command) {
     let (running, port): (Running, u16) = served(command);
-    under_load(name, port, &[running.pid()]);
+    // Its last argument is its source file, of the tests with cycles alone.
+    let file = command.get_args().last().expect("a file").to_str().expect("UTF-8");
+    under_load(name, &format!("command = \"*{file}\""), port, &[running.pid()]);
     assert_eq!(running.end(), Some(0), "{name}");
 }
 
@@ -163,7 +156,7 @@ fn gunicorn() {
     command.arg(paths::source("python/answers.py").parent().expect("a folder"));
     let mut server = Daemon::start(command.arg("answers"));
     server.is_up("gunicorn", || listens(port));
-    under_load("gunicorn", port, &server.pids(2));
+    under_load("gunicorn", "command = \"*gunicorn*answers\"", port, &server.pids(2));
 }
 
 #[test]
@@ -183,7 +176,7 @@ fn nginx() {
     command.args(["-g", "daemon off;", "-p"]).arg(&scratch).arg("-c").arg(scratch.join("conf"));
     let mut server = Daemon::start(&mut command);
     server.is_up("nginx", || listens(port));
-    under_load("nginx", port, &server.pids(2));
+    under_load("nginx", "name = \"nginx\"", port, &server.pids(2));
 }
 
 fn is_root() -> bool {
@@ -260,7 +253,7 @@ fn postgres() {
     let mut load = Daemon::start(load.stderr(file));
     wait_for("sessions", || are(&server, SESSION).len() == 3);
     let pids = [vec![server.0.id()], are(&server, "checkpointer"), are(&server, SESSION)].concat();
-    all_cycles("postgres", &pids);
+    all_cycles("postgres", "name = \"postgres\"", &pids);
     let text = fs::read_to_string(&said).expect("what it said");
     assert!(load.0.try_wait().expect("a child").is_none() && !text.contains("error"), "{text}");
 }
@@ -280,7 +273,7 @@ fn redis() {
     load.args(["-l", "-q", "-n", "20000", "-c", "8", "-t", "set,get,incr,lpush,lrange_100", "-p"])
         .arg(port.to_string());
     let mut load = Daemon::start(load.stderr(file));
-    all_cycles("redis", &server.pids(0));
+    all_cycles("redis", "name = \"redis-server\"", &server.pids(0));
     let text = fs::read_to_string(&said).expect("what it said");
     assert!(load.0.try_wait().expect("a child").is_none() && !text.to_lowercase().contains("error"), "{text}");
 }
