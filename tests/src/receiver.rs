@@ -7,6 +7,7 @@ use rustls::{ServerConnection, StreamOwned};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -65,6 +66,14 @@ impl Request {
         assert!(text.contains("name=\"profile\"") && text.contains("filename="), "{text}");
         pprof::read(&pprof::gunzip(&part[head + 4..]))
     }
+}
+
+/// Leaves of what says how stores are reached only this in the environment.
+pub fn only_with(uu: &mut Command, environment: &[(&str, &str)]) {
+    for name in ["http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"] {
+        uu.env_remove(name);
+    }
+    uu.env_remove("SSL_CERT_FILE").env_remove("SSL_CERT_DIR").envs(environment.iter().copied());
 }
 
 /// The sums of the profiles of these requests.

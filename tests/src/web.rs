@@ -13,6 +13,12 @@ pub const ANSWER: &str = "2664667000";
 /// Connections at a time.
 const CONNECTIONS: usize = 3;
 
+/// How often a campaign goes round: `UU_CYCLES`, else with `UU_CAMPAIGNS` this often, else a few times.
+pub fn cycles(campaign: u32) -> u32 {
+    let wanted = std::env::var("UU_CYCLES").ok().and_then(|text| text.parse().ok());
+    wanted.unwrap_or(if std::env::var_os("UU_CAMPAIGNS").is_some() { campaign } else { 3 })
+}
+
 /// Starts a server that says "ready" and its port, which is returned.
 ///
 /// # Panics

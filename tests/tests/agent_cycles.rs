@@ -10,12 +10,11 @@ use uunwind_tests::agents::{head, is_as_before, list, Agent};
 use uunwind_tests::looks::Looks;
 use uunwind_tests::receiver::{ok, Server};
 use uunwind_tests::running::{wait_for, Running};
-use uunwind_tests::web::{served, Load, ANSWER};
+use uunwind_tests::web::{self, served, Load, ANSWER};
 use uunwind_tests::{interpreters, paths};
 
 fn cycles() -> u32 {
-    let wanted = std::env::var("UU_CYCLES").ok().and_then(|text| text.parse().ok());
-    wanted.unwrap_or(if std::env::var_os("UU_CAMPAIGNS").is_some() { 500 } else { 3 })
+    web::cycles(500)
 }
 
 /// A program that ends with this.
@@ -43,7 +42,7 @@ impl Daemon {
         });
     }
 
-    /// Itself and its children, once there are so many.
+    /// Itself and its children, once there is at least this number of them.
     fn pids(&self, children: usize) -> Vec<u32> {
         let mut pids = vec![self.0.id()];
         wait_for("children", || {

@@ -9,12 +9,11 @@ use std::process::{Command, Stdio};
 use uunwind_tests::looks::Looks;
 use uunwind_tests::running::Running;
 use uunwind_tests::skips::skipped;
-use uunwind_tests::web::{served, Load};
+use uunwind_tests::web::{self, served, Load};
 use uunwind_tests::{compile, interpreters, paths, process, uu};
 
 fn cycles() -> u32 {
-    let wanted = std::env::var("UU_CYCLES").ok().and_then(|text| text.parse().ok());
-    wanted.unwrap_or(if std::env::var_os("UU_CAMPAIGNS").is_some() { 1000 } else { 3 })
+    web::cycles(1000)
 }
 
 /// Whether a program of this name can be started here.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use uunwind_tests::certificates::{Authority, Identity};
 use uunwind_tests::grpc::{self, Call};
 use uunwind_tests::pprof::{self, Profile};
-use uunwind_tests::receiver::{local, Does, Server};
+use uunwind_tests::receiver::{local, only_with, Does, Server};
 use uunwind_tests::uu::Recording;
 use uunwind_tests::{compile, paths, readers, uu};
 
@@ -20,13 +20,8 @@ const METHOD: &str = "/parca.profilestore.v1alpha1.ProfileStoreService/WriteRaw"
 fn pushed(scratch: &Path, url: &str, milliseconds: &str, options: &[&str], environment: &[(&str, &str)]) -> Recording {
     let program = compile::gcc(scratch, "allocates", &["compat/allocates.c"], &[]);
     let options = [&["-r", "499", "--push", url, "--push-every", "1"], options].concat();
-    let configure = |uu: &mut Command| {
-        for name in ["http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"] {
-            uu.env_remove(name);
-        }
-        uu.env_remove("SSL_CERT_FILE").env_remove("SSL_CERT_DIR").envs(environment.iter().copied());
-    };
-    uu::record(scratch, &options, configure, &[program.as_os_str(), milliseconds.as_ref()]).expect_code(0)
+    uu::record(scratch, &options, |uu| only_with(uu, environment), &[program.as_os_str(), milliseconds.as_ref()])
+        .expect_code(0)
 }
 
 fn text(path: &Path) -> &str {

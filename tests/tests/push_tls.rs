@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use uunwind_tests::certificates::{Authority, Identity};
 use uunwind_tests::pprof::{self, Profile};
-use uunwind_tests::receiver::{local, sums, Does, Server, OK};
+use uunwind_tests::receiver::{local, only_with, sums, Does, Server, OK};
 use uunwind_tests::uu::Recording;
 use uunwind_tests::{compile, paths, uu};
 
@@ -13,13 +13,8 @@ use uunwind_tests::{compile, paths, uu};
 fn pushed(scratch: &Path, url: &str, milliseconds: &str, environment: &[(&str, &str)]) -> Recording {
     let program = compile::gcc(scratch, "allocates", &["compat/allocates.c"], &[]);
     let options = ["-r", "499", "--push", url, "--push-every", "1"];
-    let configure = |uu: &mut Command| {
-        for name in ["http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"] {
-            uu.env_remove(name);
-        }
-        uu.env_remove("SSL_CERT_FILE").env_remove("SSL_CERT_DIR").envs(environment.iter().copied());
-    };
-    uu::record(scratch, &options, configure, &[program.as_os_str(), milliseconds.as_ref()]).expect_code(0)
+    uu::record(scratch, &options, |uu| only_with(uu, environment), &[program.as_os_str(), milliseconds.as_ref()])
+        .expect_code(0)
 }
 
 fn text(path: &Path) -> &str {

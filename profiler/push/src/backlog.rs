@@ -65,7 +65,7 @@ impl Backlog {
         self.next
     }
 
-    /// Adds a profile with so many samples, the query of its request and its bytes.
+    /// Adds a profile: the number of its samples, the query of its request and its bytes.
     pub(crate) fn add(&mut self, samples: u64, query: &str, body: &[u8]) {
         match self.spool.add(samples, query, body) {
             Ok(gone) => {
