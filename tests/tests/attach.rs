@@ -2,7 +2,7 @@
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 use uunwind_recording::{EndCause, Recording};
 use uunwind_tests::attached::{known, program, record_cpu, status, used_by_threads, Attached, CHAINS};
 use uunwind_tests::running::{wait_for, Running};
@@ -377,6 +377,9 @@ fn refusals_say_what_decides() {
     assert!(said.contains(&expected), "{said}");
 }
 
+/// The clock of files may be this much behind: a tick of the kernel's, at 100 Hz.
+const TICK: Duration = Duration::from_millis(10);
+
 /// Snapshots are recordings of their own: whole, with names. The recording goes on, and has all of it.
 #[test]
 fn snapshots_have_what_there_is_so_far() {
@@ -403,7 +406,14 @@ fn snapshots_have_what_there_is_so_far() {
     for file in [first, second] {
         let recording = Recording::read(&file).expect("a recording");
         assert_eq!(recording.warnings, Vec::<String>::new());
-        assert_eq!(recording.end.as_ref().map(|end| end.cause), Some(EndCause::Snapshot));
+        let end = recording.end.as_ref().expect("an end");
+        assert_eq!(end.cause, EndCause::Snapshot);
+        // Its end is when its copy was made, not when its functions had names.
+        let made = std::fs::metadata(&file).and_then(|file| file.created()).expect("a time of birth");
+        let made = made.duration_since(UNIX_EPOCH).expect("after 1970");
+        let settings = &recording.settings;
+        let ended = Duration::from_nanos(settings.start_unix + (end.time - settings.start_monotonic));
+        assert!(ended < made + TICK, "{:?}", ended - made);
         assert!(said.contains(&format!("snapshot: {}", file.display())), "{said}");
         let out = process::run(&mut uu::command(&scratch, &["version"]), &scratch, uu::LIMIT);
         let samples = uu::Recording::made(file, out, scratch.clone()).samples();

@@ -36,11 +36,10 @@ use uunwind_ring::injected::{
 use uunwind_ring::layout::{blocks_in, SESSION_MAGIC, SESSION_VERSION};
 use uunwind_ring::names::{self, NameEntry};
 use uunwind_ring::tables::TablesView;
+use uunwind_ring::TICK_COOKIE;
 
 /// The control memory; null in a sampler that was there from the beginning.
 static CONTROL: AtomicPtr<Control> = AtomicPtr::new(core::ptr::null_mut());
-/// Upper half of the `si_value` of our timers; the lower half is the thread's id.
-const COOKIE: u64 = 0x7575_1a7e;
 /// Timers by thread: the thread's id in the upper half, the timer's in the lower one, plus 1; 0: free.
 static TIMERS: [AtomicU64; slots::THREADS] = [const { AtomicU64::new(0) }; slots::THREADS];
 /// Ids of threads where `uu` lives in another pid namespace: the thread's id in the upper
@@ -400,12 +399,12 @@ pub fn alternate_stack() -> [u64; 3] {
     stack
 }
 
-/// Creates and starts a thread's CPU timer; 0, or the error.
+/// Creates and starts a thread's CPU timer; 0, or the error. The lower half of its `si_value` is the thread's id.
 fn arm(process: &Process, inner: u32, outer: u32) -> u32 {
     const EAGAIN: u32 = 11;
     // The CPU clock of one thread (posix-timers_types.h, CPUCLOCK_PERTHREAD_MASK and CPUCLOCK_SCHED).
     let clock = (!(inner as i32) << 3 | 6) as isize as usize;
-    let timer = match threads::create_timer(clock, COOKIE << 32 | u64::from(outer), inner) {
+    let timer = match threads::create_timer(clock, TICK_COOKIE << 32 | u64::from(outer), inner) {
         Ok(timer) => timer,
         Err(error) => return error,
     };
@@ -468,7 +467,7 @@ unsafe extern "C" fn on_tick(signal: c_int, info: *const u8, ucontext: *mut u8) 
 unsafe fn sample(signal: c_int, info: *const u8, ucontext: *mut u8) {
     // SAFETY: the kernel's siginfo.
     let (value, origin) = unsafe { (field::<u64>(info, handler::SI_VALUE), Origin::of_timer(info)) };
-    let Some(origin) = origin.filter(|_| value >> 32 == COOKIE) else {
+    let Some(origin) = origin.filter(|_| value >> 32 == TICK_COOKIE) else {
         die(signal);
         return;
     };

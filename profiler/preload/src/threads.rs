@@ -14,17 +14,18 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use uunwind_core::syscall::{self, nr};
 use uunwind_ring::layout::{ThreadBlock, ENDED_THREAD, LIVE_THREAD};
+use uunwind_ring::TICK_COOKIE;
 
 /// The key whose destructor runs when a thread ends, plus one; 0: none.
 static END_KEY: AtomicU32 = AtomicU32::new(0);
 /// Number of keys whose values lie in the thread's descriptor (`PTHREAD_KEY_2NDLEVEL_SIZE`).
 const FIRST_KEYS: u32 = 32;
-/// Its address is the `si_value` of our timers.
+/// The lower half of its address is that of our timers' `si_value`.
 static COOKIE: u8 = 0;
 
 /// The `si_value` that distinguishes our timers' signals from all others.
 pub fn cookie() -> u64 {
-    core::ptr::from_ref(&COOKIE) as u64
+    TICK_COOKIE << 32 | u64::from(core::ptr::from_ref(&COOKIE) as u32)
 }
 
 /// Whether the program believes that the calling thread blocks the sampling signal.

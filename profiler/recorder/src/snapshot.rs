@@ -130,6 +130,8 @@ impl Snapshots {
 }
 
 fn begin(now: &Now<'_>, path: &Path) -> io::Result<JoinHandle<io::Result<()>>> {
+    // What comes later is not in it; to name it may take long.
+    let time = machine::monotonic();
     let copy = copy(now.file, path)?;
     let mut recording = Recording::read_open(copy.as_file(), path).map_err(io::Error::other)?;
     let unnamed = Unnamed::of(&recording, now.files, Some(now.jit));
@@ -139,8 +141,7 @@ fn begin(now: &Now<'_>, path: &Path) -> io::Result<JoinHandle<io::Result<()>>> {
         names.notes.insert(0, NOTE.to_owned());
         // Reading has left the file's position at its end.
         let mut writer = Writer::resume(copy.as_file().try_clone()?);
-        let (time, cause) = (machine::monotonic(), EndCause::Snapshot);
-        writer.end(&End { time, cause, samples, ..End::default() });
+        writer.end(&End { time, cause: EndCause::Snapshot, samples, ..End::default() });
         names.append(&mut recording, &mut writer, 0);
         if let Some(error) = writer.failure() {
             return Err(io::Error::new(error.kind(), error.to_string()));

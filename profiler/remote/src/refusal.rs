@@ -7,12 +7,17 @@ use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+use uunwind_clock::Instant;
 use uunwind_elf::process;
 use uunwind_recorder::machine::Stat;
 
 /// The flag of kernel threads in field 9 of proc_pid_stat(5)
 /// (<https://github.com/torvalds/linux/blob/v6.1/include/linux/sched.h>, PF_KTHREAD).
 const KERNEL_THREAD: u64 = 0x0020_0000;
+/// Longest wait for another uu that traces the process, and how often it is asked for.
+const OTHERS: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(1);
 /// Number of CAP_SYS_PTRACE (capabilities(7)).
 const SYS_PTRACE: u32 = 19;
 
@@ -59,8 +64,21 @@ pub enum DumpError {
     Unreadable(u32, io::Error),
 }
 
-/// Finds out what stands in the way before anything is done.
+/// Finds out what stands in the way before anything is done. Another uu that traces the process is waited for: it does
+/// so for a moment only.
 pub fn check(pid: u32) -> Result<(), DumpError> {
+    let begun = Instant::now();
+    loop {
+        match check_now(pid) {
+            Err(DumpError::Traced { name, .. }) if name == "uu" && begun.elapsed() < OTHERS => {
+                uunwind_clock::sleep(PAUSE);
+            }
+            other => return other,
+        }
+    }
+}
+
+fn check_now(pid: u32) -> Result<(), DumpError> {
     if tids(pid).is_err() {
         return Err(DumpError::NoProcess(pid));
     }

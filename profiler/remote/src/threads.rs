@@ -17,6 +17,7 @@ use std::time::Duration;
 use uunwind_clock::Instant;
 use uunwind_elf::process;
 use uunwind_recorder::machine::Stat;
+use uunwind_ring::TICK_COOKIE;
 
 /// Longest wait for threads to stop.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -37,7 +38,7 @@ pub const THREADS: usize = 64 * 1024;
 enum Seized {
     /// It was asked to stop.
     Asked,
-    /// It stands still. The signal that it was about to receive, or 0; whether the process was stopped before; and its
+    /// It stands still. The signal that it gets when it is let go, or 0; whether the process was stopped before; and its
     /// registers.
     Stopped { signal: i32, before: bool, registers: Option<Box<Registers>> },
 }
@@ -49,8 +50,6 @@ pub struct Stopped {
     threads: BTreeMap<u32, Seized>,
     /// When the first of them was asked to stop.
     pub since: Instant,
-    /// A signal that threads do not get when they are let go; 0: none.
-    pub swallowed: i32,
     /// Their ids, while a thread of this process takes notice of their ends.
     watched: Option<Arc<Mutex<Vec<u32>>>>,
 }
@@ -76,7 +75,7 @@ impl Stopped {
     /// traced.
     pub fn all_of(pid: u32) -> io::Result<Stopped> {
         let watched = Some(watch_for_ends()?);
-        let mut stopped = Stopped { pid, threads: BTreeMap::new(), since: Instant::now(), swallowed: 0, watched };
+        let mut stopped = Stopped { pid, threads: BTreeMap::new(), since: Instant::now(), watched };
         for round in 0..ROUNDS {
             let mut new = Vec::new();
             for tid in tids(pid)? {
@@ -117,13 +116,8 @@ impl Stopped {
     pub fn one(pid: u32, tid: u32, patience: Duration) -> io::Result<Stopped> {
         // SAFETY: no pointer is passed, here and below. A thread that has ended is noticed by the wait.
         unsafe { ptrace(libc::PTRACE_SEIZE, tid, 0, 0) }?;
-        let mut stopped = Stopped {
-            pid,
-            threads: BTreeMap::from([(tid, Seized::Asked)]),
-            since: Instant::now(),
-            swallowed: 0,
-            watched: None,
-        };
+        let mut stopped =
+            Stopped { pid, threads: BTreeMap::from([(tid, Seized::Asked)]), since: Instant::now(), watched: None };
         // SAFETY: as above.
         let _ = unsafe { ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0) };
         stopped.wait(&[tid], patience, |_| false);
@@ -160,7 +154,7 @@ impl Stopped {
                     Waited::Stopped { event, signal } => {
                         // Without the event, it was about to receive a signal, which it gets when it is let go.
                         let is_group_stop = event == EVENT_STOP && signal != libc::SIGTRAP;
-                        let signal = if event == EVENT_STOP { 0 } else { signal };
+                        let signal = signal_due(tid, event, signal);
                         // At once: if uu is killed before it lets go, the call is repeated all the same.
                         let registers = repair(tid).map(Box::new);
                         self.threads.insert(tid, Seized::Stopped { signal, before: is_group_stop, registers });
@@ -224,7 +218,6 @@ impl Stopped {
     fn release(&mut self) {
         for (tid, seized) in std::mem::take(&mut self.threads) {
             let Seized::Stopped { signal, .. } = seized else { continue };
-            let signal = if signal == self.swallowed { 0 } else { signal };
             // SAFETY: the signal is passed itself.
             if unsafe { ptrace(libc::PTRACE_DETACH, tid, 0, signal as usize) }.is_err() {
                 end_of(tid);
@@ -251,7 +244,7 @@ pub fn end_of(tid: u32) {
             Waited::Nothing if begun.elapsed() < KILLED => uunwind_clock::sleep(Duration::from_micros(100)),
             // Another thread has got its id by exec, and was asked to stop, too.
             Waited::Stopped { event, signal } => {
-                let signal = if event == EVENT_STOP { 0 } else { signal };
+                let signal = signal_due(tid, event, signal);
                 // SAFETY: the signal is passed itself.
                 let _ = unsafe { ptrace(libc::PTRACE_DETACH, tid, 0, signal as usize) };
                 return;
@@ -259,6 +252,30 @@ pub fn end_of(tid: u32) {
             Waited::Nothing | Waited::Ended => return,
         }
     }
+}
+
+/// The signal that a stopped thread gets when it is let go, by what its stop was reported as; 0: none.
+///
+/// A tick is not passed on: its sampler may leave the process before the thread runs again, and the signal would end
+/// it. That sampler has one sample less.
+fn signal_due(tid: u32, event: i32, signal: i32) -> i32 {
+    if event == EVENT_STOP || is_tick(tid) {
+        0
+    } else {
+        signal
+    }
+}
+
+/// Whether the signal that a traced thread is about to receive comes from a sampler's timer: this uu's or another one's.
+pub fn is_tick(tid: u32) -> bool {
+    /// `si_code` of a signal from a POSIX timer (sigaction(2)).
+    const SI_TIMER: i32 = -2;
+    // SAFETY: integers only.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the request fills the structure, which lives during the call.
+    let known = unsafe { ptrace(libc::PTRACE_GETSIGINFO, tid, 0, (&raw mut info) as usize) };
+    // SAFETY: a timer's signal has a value.
+    known.is_ok() && info.si_code == SI_TIMER && unsafe { info.si_value() }.sival_ptr as u64 >> 32 == TICK_COOKIE
 }
 
 /// Begins to take notice of the ends of threads that the calling thread traces, on a thread of its own, as long as the
@@ -423,7 +440,7 @@ mod tests {
         // SAFETY: no pointer is passed, here and below.
         unsafe { ptrace(libc::PTRACE_SEIZE, tid, 0, 0) }.expect("it runs");
         let threads = BTreeMap::from([(tid, Seized::Asked)]);
-        let mut stopped = Stopped { pid: tid, threads, since: Instant::now(), swallowed: 0, watched: None };
+        let mut stopped = Stopped { pid: tid, threads, since: Instant::now(), watched: None };
         stopped.wait(&[tid], Duration::ZERO, |_| false);
         assert!(matches!(stopped.threads.get(&tid), Some(Seized::Asked)), "nobody has stopped it");
         let asked = std::cell::Cell::new(0);

@@ -75,6 +75,9 @@ pub const FLAG_LOCK: u32 = 2048;
 /// Flag in [`ENV_SESSION`], with [`FLAG_ALLOC`]: what the program maps itself, anonymously, counts as allocated, too.
 pub const FLAG_MAPPINGS: u32 = 4096;
 
+/// Upper half of the `si_value` of a sampler's timers: their signals are its own, whoever stops a thread before one.
+pub const TICK_COOKIE: u64 = 0x7575_1a7e;
+
 /// What distinguishes the recorder's perf events (`perf_event_attr.sig_data`, `si_perf_data`): no other event of the
 /// thread's has this number.
 pub const EVENT_COOKIE: u64 = u64::from_le_bytes(*b"uu-event");

@@ -7,7 +7,7 @@
 use super::preflight::{debug_of, Code};
 use super::redirect::Unbound;
 use super::remote_call::{Borrowed, Trouble};
-use super::{alone, gate, lives, redirect, with_thread, Declined, SIGNAL};
+use super::{alone, gate, lives, redirect, with_thread, Declined};
 use rustix::io::Errno;
 use std::io;
 use std::mem::offset_of;
@@ -30,13 +30,22 @@ const STOP: Duration = Duration::from_millis(200);
 const UNDO: Duration = Duration::from_secs(1);
 const UNDOINGS: u32 = 3;
 
+/// The control memory of a sampler.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct ControlMemory {
+    /// Its address in the process; 0: there is none.
+    pub at: u64,
+    /// Inode of its file: another uu's memory may lie at that address later.
+    pub inode: u64,
+}
+
 /// A sampler that is to go.
 #[derive(Clone, Copy)]
 pub struct Left {
     /// The process.
     pub pid: u32,
-    /// Address of its control memory.
-    pub control_at: u64,
+    /// Its control memory.
+    pub control: ControlMemory,
     /// Address of its function that ends the sampling; 0: it has installed nothing.
     pub end: u64,
     /// Its code.
@@ -62,7 +71,8 @@ impl Undoing {
     }
 }
 
-/// Takes out what an earlier `uu` has left in a process. Error: a `uu` that lives is recording it.
+/// Takes out what an earlier `uu` has left in a process, which nobody else changes ([`super::exclusive`]). Error: a `uu`
+/// that lives is recording it.
 pub fn remove_left(pid: u32) -> Result<(), Declined> {
     let mappings: Vec<Mapping> = maps::of(pid).into_iter().flatten().collect();
     let control = mappings.iter().find(|m| is_control(m));
@@ -72,7 +82,7 @@ pub fn remove_left(pid: u32) -> Result<(), Declined> {
     let memory = Memory::of(pid);
     let no_code = || Declined::new("an earlier uu has left a sampler there, which cannot be taken out");
     let code = Code::find(&memory, &mappings).ok_or_else(no_code)?;
-    let mut left = Left { pid, control_at: 0, end: 0, text: Region::default() };
+    let mut left = Left { pid, control: ControlMemory::default(), end: 0, text: Region::default() };
     if let Some(control) = control {
         let number = |offset: usize| left_word(&memory, control.start + offset as u64);
         let recorder = number(offset_of!(Control, recorder)) as u32;
@@ -93,7 +103,7 @@ pub fn remove_left(pid: u32) -> Result<(), Declined> {
                 len: number(offset_of!(Control, text) + offset_of!(Region, len)),
             };
         }
-        left.control_at = control.start;
+        left.control = ControlMemory { at: control.start, inode: control.inode };
     }
     left.remove(&code, &Unbound::new(), Instant::now() + LONGEST).map(|_| ()).map_err(Declined::new)
 }
@@ -111,23 +121,25 @@ fn is_control(mapping: &Mapping) -> bool {
     mapping.name.starts_with(b"/memfd:uu-control-injected") && mapping.permissions.ends_with('s')
 }
 
-/// Whether the control memory still lies there. After an exec or the process's end it does not, and the addresses that
-/// are known of the process mean nothing any more.
-fn is_there(pid: u32, control_at: u64) -> io::Result<bool> {
-    let mut mappings = maps::of(pid)?.peekable();
-    if mappings.peek().is_none() {
-        // So it is when the process has ended. If threads of it live, it cannot be known.
-        return Ok(tids(pid)?.iter().any(|tid| *tid != pid));
+impl ControlMemory {
+    /// Whether it still lies there. After an exec or the process's end it does not, and the addresses that are known of
+    /// the process mean nothing any more.
+    fn is_there(self, pid: u32) -> io::Result<bool> {
+        let mut mappings = maps::of(pid)?.peekable();
+        if mappings.peek().is_none() {
+            // So it is when the process has ended. If threads of it live, it cannot be known.
+            return Ok(tids(pid)?.iter().any(|tid| *tid != pid));
+        }
+        Ok(mappings.any(|m| (m.start, m.inode) == (self.at, self.inode) && is_control(&m)))
     }
-    Ok(mappings.any(|mapping| mapping.start == control_at && is_control(&mapping)))
-}
 
-/// An error if it does not. For the process of a borrowed thread: that goes on before an exec can be over.
-pub fn must_be_there(pid: u32, control_at: u64) -> Result<(), Trouble> {
-    if is_there(pid, control_at)? {
-        Ok(())
-    } else {
-        Err(Trouble::Failed(Errno::SRCH.into()))
+    /// An error if it does not. For the process of a borrowed thread: that goes on before an exec can be over.
+    pub fn must_be_there(self, pid: u32) -> Result<(), Trouble> {
+        if self.is_there(pid)? {
+            Ok(())
+        } else {
+            Err(Trouble::Failed(Errno::SRCH.into()))
+        }
     }
 }
 
@@ -188,7 +200,7 @@ impl Left {
     /// `undoing`: how often it is tried to have the process's entries lead to where they led before, if they do not. If
     /// it fails, they stay: the gate does, too, and only passes calls on.
     fn try_once(&self, code: &Code, unbound: &Unbound, undoing: &mut Undoing) -> Result<bool, Trouble> {
-        if self.control_at != 0 && !is_there(self.pid, self.control_at)? {
+        if self.control.at != 0 && !self.control.is_there(self.pid)? {
             return Ok(true);
         }
         if undoing.left > 0 {
@@ -201,12 +213,12 @@ impl Left {
             *undoing = Undoing { left: 0, why_not: None };
         }
         let memory = Memory::of(self.pid);
-        let half = |offset: usize| left_word(&memory, self.control_at + offset as u64) as u32;
+        let half = |offset: usize| left_word(&memory, self.control.at + offset as u64) as u32;
         let state = || half(offset_of!(Control, state));
-        if self.end != 0 && self.control_at != 0 && state() != OVER && state() != NEW {
+        if self.end != 0 && self.control.at != 0 && state() != OVER && state() != NEW {
             with_thread(self.pid, code, self.text, |thread| {
-                must_be_there(self.pid, self.control_at)?;
-                thread.call_function(self.end, self.control_at)
+                self.control.must_be_there(self.pid)?;
+                thread.call_function(self.end, self.control.at)
             })?;
             if state() != OVER {
                 return Ok(false);
@@ -227,8 +239,8 @@ impl Left {
     /// Nothing is unmapped twice, since other threads may map something in the place of what is gone.
     fn unmap(&self, thread: &mut Borrowed<'_>) -> Result<(), Trouble> {
         let mappings: Vec<Mapping> = maps::of(self.pid)?.collect();
-        if self.control_at != 0 {
-            must_be_there(self.pid, self.control_at)?;
+        if self.control.at != 0 {
+            self.control.must_be_there(self.pid)?;
         }
         let noted = self.noted(&Memory::of(self.pid));
         for file in files(self.pid) {
@@ -247,12 +259,12 @@ impl Left {
             let end = |region: &Region| region.start.saturating_add(region.len);
             noted.iter().any(|(_, region)| region.start <= part.start && end(part) <= end(region))
         };
-        for part in ours(&mappings).into_iter().filter(|part| part.start != self.control_at && !is_noted(part)) {
+        for part in ours(&mappings).into_iter().filter(|part| part.start != self.control.at && !is_noted(part)) {
             unmap(thread, part)?;
         }
         // The control memory goes last: while it is there, what is left can be found.
-        if self.control_at != 0 {
-            unmap(thread, Region { start: self.control_at, len: CONTROL_BYTES as u64 })?;
+        if self.control.at != 0 {
+            unmap(thread, Region { start: self.control.at, len: CONTROL_BYTES as u64 })?;
         }
         Ok(())
     }
@@ -269,15 +281,13 @@ impl Left {
                 return Ok(false);
             }
         }
-        let at = self.control_at + offset_of!(Control, inside) as u64;
+        let at = self.control.at + offset_of!(Control, inside) as u64;
         Ok(left_word(&Memory::of(self.pid), at) as u32 == 0)
     }
 
     /// The pc of a thread, by a stop. `None`: it has ended, or could not be stopped in time.
     fn stands_at(&self, tid: u32) -> Option<u64> {
-        let mut stopped = Stopped::one(self.pid, tid, STOP).ok()?;
-        // Such a signal was due before its handler went, and would end the process now.
-        stopped.swallowed = SIGNAL;
+        let stopped = Stopped::one(self.pid, tid, STOP).ok()?;
         let pc = stopped.registers(tid).map(|registers| pc(&registers));
         stopped.let_go();
         pc
@@ -285,15 +295,15 @@ impl Left {
 
     /// The mappings that its control memory names, after the address of the length there.
     fn noted(&self, memory: &Memory) -> Vec<(u64, Region)> {
-        if self.control_at == 0 {
+        if self.control.at == 0 {
             return Vec::new();
         }
-        let word = |offset: usize| left_word(memory, self.control_at + offset as u64);
+        let word = |offset: usize| left_word(memory, self.control.at + offset as u64);
         let count = (word(offset_of!(Control, region_count)) as u32 as usize).min(REGIONS);
         let at = |index: usize| offset_of!(Control, regions) + index * size_of::<Region>();
         let len_at = |index: usize| at(index) + offset_of!(Region, len);
         let region = |index: usize| Region { start: word(at(index)), len: word(len_at(index)) };
-        let noted = (0..count).map(|index| (self.control_at + len_at(index) as u64, region(index)));
+        let noted = (0..count).map(|index| (self.control.at + len_at(index) as u64, region(index)));
         noted.filter(|(_, region)| region.start != 0 && region.len != 0).collect()
     }
 }

@@ -18,6 +18,7 @@
 //! gate           the pages through which a process's allocator is called while its allocations are sampled
 //! loaded         the objects that its loader has loaded, and the words that it fills with functions' addresses
 //! redirect       these lead to the gate, and back
+//! exclusive      one uu at a time does so
 //! leave          the sampler is taken out, this uu's or one that an earlier uu has left
 //! threads        the process's threads get their timers
 //! forked         children that were forked while a sampler went in
@@ -30,6 +31,7 @@
 //! children do not inherit. Where its allocations are sampled, it has neither handler nor timers, and entries of its
 //! global offset tables lead to a gate, whose pages stay. No file stays open.
 
+mod exclusive;
 mod family;
 mod follow;
 mod forked;
@@ -49,8 +51,10 @@ mod remote_call;
 mod send_fds;
 mod threads;
 
+use exclusive::Exclusive;
 use forked::Files;
 use image::Sampler;
+use leave::ControlMemory;
 use mapping::{control_in, map_all, Shared};
 use opened::{file_there, Opened};
 use preflight::Place;
@@ -133,8 +137,8 @@ pub struct Injected {
     pid: u32,
     place: Place,
     control: Shared,
-    /// The control memory's address there.
-    control_at: u64,
+    /// Where that lies there.
+    control_there: ControlMemory,
     base: u64,
     /// Distance of the sampler's function from there by which threads are armed.
     change: u64,
@@ -237,6 +241,7 @@ impl Injected {
     /// Puts the sampler in, with memories that the process makes: nothing is sampled before [`Injected::arm`].
     pub fn begin(process: &Process, object: &Path, settings: &Settings) -> Result<(Injected, Memories), Declined> {
         let put_in = |sampler, place| Injected::put_in(process, sampler, place, settings);
+        let _exclusive = exclusive(process.pid)?;
         let (injected, memories) = Injected::put(process.pid, object, put_in)?;
         Ok((injected.begun()?, memories))
     }
@@ -249,6 +254,7 @@ impl Injected {
         memories: &[OwnedFd; 2],
     ) -> Result<Injected, Declined> {
         let joined = |sampler, place| Injected::put_with(process, sampler, place, settings, memories);
+        let _exclusive = exclusive(process.pid)?;
         Injected::put(process.pid, object, joined)?.begun()
     }
 
@@ -297,14 +303,14 @@ impl Injected {
         sampler: &Sampler,
         place: Place,
         control: Shared,
-        (control_at, base, image): (u64, u64, Image),
+        (control_there, base, image): (ControlMemory, u64, Image),
         flags: u32,
     ) -> Injected {
         Injected {
             pid,
             place,
             control,
-            control_at,
+            control_there,
             base,
             change: sampler.change,
             hooks: sampler.hooks,
@@ -382,7 +388,7 @@ impl Injected {
         if injected.control.get().state.load(Ordering::SeqCst) == BEGUN {
             return match injected.redirect() {
                 Ok(()) => Ok(injected),
-                Err(trouble) => Err(Declined::from(trouble).with(injected.leave(Instant::now() + leave::LONGEST))),
+                Err(trouble) => Err(Declined::from(trouble).with(injected.remove(Instant::now() + leave::LONGEST))),
             };
         }
         let (refusal, detail) = (injected.control.get().refusal, injected.control.get().detail);
@@ -394,7 +400,7 @@ impl Injected {
             FAILED_CALL => Declined::new("the kernel refused the signal's handler"),
             _ => Declined::new("the sampler found no memory, or no block"),
         };
-        Err(declined.with(injected.leave(Instant::now() + leave::LONGEST)))
+        Err(declined.with(injected.remove(Instant::now() + leave::LONGEST)))
     }
 
     /// Has the process's calls of what is sampled led through the gate, and the program's questions to it.
@@ -444,7 +450,7 @@ impl Injected {
                 outer: *outer,
                 error: 0,
             }));
-            let (function, argument) = (self.base + self.change, self.control_at);
+            let (function, argument) = (self.base + self.change, self.control_there.at);
             self.with_thread(|thread| thread.call_function(function, argument))?;
             let control = self.control.get();
             let wrong = control.requests.iter().take(batch.len()).filter(|request| request.error != 0);
@@ -458,10 +464,10 @@ impl Injected {
         mut run: impl FnMut(&mut Borrowed<'_>) -> Result<T, Trouble> + Send,
     ) -> Result<T, Trouble> {
         let (pid, code, text) = (self.pid, &self.place.code, self.control.get().text);
-        let control_at = self.control_at;
+        let control = self.control_there;
         let begun = Instant::now();
         let done = with_thread(pid, code, text, |thread| {
-            leave::must_be_there(pid, control_at)?;
+            control.must_be_there(pid)?;
             run(thread)
         });
         self.stood += begun.elapsed();
@@ -472,15 +478,29 @@ impl Injected {
     /// Takes the sampler out, as far as that can be done by then; it is tried once at least. `None`: the process is as
     /// it was before; otherwise what is left there, and why.
     pub fn leave(self, deadline: Instant) -> Option<String> {
+        // One that waits in the middle for ever sees that this uu lives, and would remove nothing.
+        let _exclusive = Exclusive::of(self.pid, deadline.min(Instant::now() + exclusive::LONGEST));
+        self.remove(deadline)
+    }
+
+    /// As [`Injected::leave`], where nobody else changes the process.
+    fn remove(self, deadline: Instant) -> Option<String> {
         let left = leave::Left {
             pid: self.pid,
-            control_at: self.control_at,
+            control: self.control_there,
             end: self.control.get().end.load(Ordering::Relaxed),
             text: self.control.get().text,
         };
         let unbound = self.redirected.map(Redirected::into_unbound).unwrap_or_default();
         left.remove(&self.place.code, &unbound, deadline).unwrap_or_else(Some)
     }
+}
+
+/// Keeps other uu's from putting samplers into a process, and from taking them out.
+fn exclusive(pid: u32) -> Result<Exclusive, Declined> {
+    let busy =
+        "another uu puts a sampler into it or takes one out, or a process holds a lock (flock) of its folder in /proc";
+    Exclusive::of(pid, Instant::now() + exclusive::LONGEST).ok_or_else(|| Declined::new(busy))
 }
 
 /// Whether allocations or waits for locks are sampled by such flags, and not time.
@@ -494,7 +514,9 @@ fn needs_gate(pid: u32, flags: u32) -> bool {
     is_of_events(flags) || redirect::may_ask(pid)
 }
 
-/// Whether a process with this pid, which began then, still lives.
+/// Whether a process with this pid, which began then, still lives. One that has ended, of which its parent has not taken
+/// notice yet, does not.
 fn lives(pid: u32, began: u64) -> bool {
-    tids(pid).is_ok() && Stat::of(pid).and_then(|stat| stat.number(22)) == Some(began)
+    let has_ended = |stat: &Stat| matches!(stat.field(3), Some("Z" | "X")) && tids(pid).is_ok_and(|all| all == [pid]);
+    Stat::of(pid).is_some_and(|stat| stat.number(22) == Some(began) && !has_ended(&stat))
 }

@@ -2,6 +2,7 @@
 //! facts.
 
 use super::image::{Part, Sampler};
+use super::leave::ControlMemory;
 use super::opened::{is_still, Opened};
 use super::preflight::{self, Place};
 use super::remote_call::{Borrowed, Trouble};
@@ -10,7 +11,7 @@ use rustix::fs::{fcntl_add_seals, ftruncate, SealFlags};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::Ordering;
 use uunwind_recorder::machine::Stat;
 use uunwind_remote_sampler::prepared::Image;
@@ -82,7 +83,7 @@ pub fn map_all(
     (pid, sampler, place): (u32, &Sampler, &Place),
     (session_bytes, facts_bytes): (u64, u64),
     settings: &Settings,
-) -> Result<(u64, u64, Image), Trouble> {
+) -> Result<(ControlMemory, u64, Image), Trouble> {
     let &[(control_fd, _), (session_fd, _), (facts_fd, _)] = opened else { return Err(Trouble::Unfit) };
     if !opened.iter().all(|opened| is_still(pid, *opened)) {
         return Err(Trouble::Failed(io::Error::other("it has closed a file of the sampler's")));
@@ -134,7 +135,7 @@ pub fn map_all(
     // SAFETY: as above.
     unsafe { (*head).origin = if image == settings.image { settings.origin } else { 0 } };
     thread.call_function(base + sampler.begin, control_at)?;
-    Ok((control_at, base, image))
+    Ok((ControlMemory { at: control_at, inode: file.metadata()?.ino() }, base, image))
 }
 
 /// Maps a file of the process there, out of its children's sight.

@@ -8,7 +8,6 @@
 
 use super::frame::{at_call, at_function, at_restore, is_extended_state, resumed, Frame, EXTENDED_STATE, XSTATE};
 use super::preflight::Code;
-use super::SIGNAL;
 use rustix::io::Errno;
 use std::io;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use uunwind_clock::Instant;
 use uunwind_remote::doing::repaired;
 use uunwind_remote::memory::Memory;
 use uunwind_remote::registers::{call_number, pc, result, set_result, Registers};
-use uunwind_remote::threads::end_of;
+use uunwind_remote::threads::{end_of, is_tick};
 
 /// Longest wait for the thread to stop, the first time and later.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -94,17 +93,6 @@ unsafe fn ptrace(request: libc::c_uint, tid: u32, address: usize, data: usize) -
     Ok(())
 }
 
-/// Whether a thread that stands before a signal got it from a timer.
-fn is_of_timer(tid: u32) -> bool {
-    /// `si_code` of a signal from a POSIX timer (sigaction(2)).
-    const SI_TIMER: i32 = -2;
-    // SAFETY: integers only.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the request fills the structure, which lives during the call.
-    let known = unsafe { ptrace(libc::PTRACE_GETSIGINFO, tid, 0, (&raw mut info) as usize) };
-    known.is_ok() && info.si_code == SI_TIMER
-}
-
 impl<'c> Borrowed<'c> {
     /// Stops a thread and keeps it, if it is fit: `fits` looks at its registers. What could not be stopped in time is
     /// let go when the calling thread ends.
@@ -140,9 +128,9 @@ impl<'c> Borrowed<'c> {
         match event {
             EVENT_STOP if signal == libc::SIGTRAP => {}
             EVENT_STOP => return let_go(0, Trouble::Stopped),
-            // It was about to get a tick. It may come to run again only when the sampler's handler is gone, and the
-            // signal would end the process then.
-            _ if signal == SIGNAL && is_of_timer(tid) => return let_go(0, Trouble::Unfit),
+            // It may come to run again only when the sampler's handler is gone, and the signal would end the process
+            // then.
+            _ if is_tick(tid) => return let_go(0, Trouble::Unfit),
             // It was about to receive a signal, and gets it.
             _ => return let_go(signal, Trouble::Unfit),
         }

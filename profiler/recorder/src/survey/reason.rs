@@ -94,7 +94,7 @@ pub struct Own {
     ids: [u32; 2],
     /// Number of pid namespaces from that of /proc to uu's own, both included.
     namespaces: usize,
-    /// File name of the preloaded object.
+    /// File name of the preloaded object; empty: the program ran before uu, which has put the sampler in.
     preload: PathBuf,
     without_children: bool,
 }
@@ -110,6 +110,10 @@ impl Own {
     pub fn reason(&self, seen: &Seen, is_program: bool) -> Option<Reason> {
         if self.without_children && !is_program {
             return Some(Reason::Child);
+        }
+        // Whoever has put the sampler in says what becomes of it; a block comes with the first tick only.
+        if self.preload.as_os_str().is_empty() && is_program {
+            return None;
         }
         let status = status(&seen.pid.to_string())?;
         let ids = [status.user[1], status.group[1]];
@@ -206,6 +210,15 @@ mod tests {
             cat.env_clear().envs(variables.iter().copied()).stderr(Stdio::null());
             assert_eq!(Waiting::start(&mut cat).reason("/cat"), reason, "{variables:?}");
         }
+    }
+
+    #[test]
+    fn a_program_that_ran_before_misses_nothing() {
+        let own = Own::new(PathBuf::new(), true);
+        let cat = Waiting::start(&mut Command::new("/bin/cat"));
+        let seen = Seen { pid: cat.0.id(), parent: std::process::id(), ..Seen::default() };
+        assert_eq!(own.reason(&seen, true), None);
+        assert_eq!(own.reason(&seen, false), Some(Reason::Child));
     }
 
     /// Runs in a child that shares this process's memory: waits until it is killed.
