@@ -1,10 +1,12 @@
 //! The sampled allocations that live: their numbers by address.
 //!
-//! A hash table of buckets of a cache line: seven addresses, and the number of those that belong here and lie in one of
-//! the next buckets because this one was full. An entry that goes leaves an empty place and no mark, so that a table
-//! in which much comes and goes stays as fast as at first. An address has one owner at a time, the program's, so that
-//! only places are contended for. Before the table, an array of counters that fits into a core's cache says of most
-//! addresses that they are not in it.
+//! A hash table of buckets of a cache line: seven addresses, and the number of those that belong here and lie elsewhere
+//! because this one was full. A page of the heap has buckets that lie together, in its order: blocks that are allocated
+//! or freed one after the other share lines and pages of the table, too. What finds its bucket full lies where another
+//! hash says, which spreads what is dense over all of the table. An entry that goes leaves an empty place and no mark, so that a table in
+//! which much comes and goes stays as fast as at first. An address has one owner at a time, the program's, so that only
+//! places are contended for. Before the table, an array of counters that fits into a core's cache says of most addresses
+//! that they are not in it.
 //!
 //! All of it lies in private memory of its own, which is zero in the child of a fork: what its parent has allocated
 //! is the parent's.
@@ -14,8 +16,12 @@ use uunwind_core::syscall::{self, nr};
 
 /// Addresses in a bucket.
 const WAYS: usize = 7;
-/// Buckets in which an address may lie.
-const SPREAD: usize = 8;
+/// Buckets in which an address may lie: its own, and those that the other hash says.
+const SPREAD: u64 = 16;
+/// Bytes of the heap, as a power of two, that have one bucket: four of malloc's least blocks.
+const UNIT: u32 = 7;
+/// Bytes of the heap, as a power of two, whose buckets lie together.
+const PAGE: u32 = 12;
 /// Counters before the table.
 const COUNTERS: usize = 1 << 14;
 /// A counter that has reached this stays.
@@ -154,20 +160,20 @@ impl Live {
     /// Adds an allocation that the program does not have yet.
     pub fn insert(&self, address: u64, id: u64) -> Inserted {
         let before = self.remove(address);
-        let home = hash(address);
-        let Some(first) = self.bucket(home) else { return Inserted { is_there: false, before } };
-        for distance in 0..SPREAD as u64 {
-            let Some(bucket) = self.bucket(home.wrapping_add(distance)) else { break };
+        let Some(first) = self.bucket(bucket_of(address, 0)) else { return Inserted { is_there: false, before } };
+        for turn in 0..SPREAD {
+            let at = bucket_of(address, turn);
+            let Some(bucket) = self.bucket(at) else { break };
             for (way, place) in bucket.addresses.iter().enumerate() {
                 if place.load(Ordering::Relaxed) != 0
                     || place.compare_exchange(0, TAKEN, Ordering::AcqRel, Ordering::Relaxed).is_err()
                 {
                     continue;
                 }
-                if distance > 0 {
+                if turn > 0 {
                     first.elsewhere.fetch_add(1, Ordering::Release);
                 }
-                if let Some(number) = self.number(home.wrapping_add(distance), way) {
+                if let Some(number) = self.number(at, way) {
                     number.store(id, Ordering::Relaxed);
                 }
                 place.store(address, Ordering::Release);
@@ -180,21 +186,21 @@ impl Live {
 
     /// Takes an allocation out, and returns its number.
     pub fn remove(&self, address: u64) -> Option<u64> {
-        let home = hash(address);
-        let first = self.bucket(home)?;
-        for distance in 0..SPREAD as u64 {
-            if distance == 1 && first.elsewhere.load(Ordering::Acquire) == 0 {
+        let first = self.bucket(bucket_of(address, 0))?;
+        for turn in 0..SPREAD {
+            if turn == 1 && first.elsewhere.load(Ordering::Acquire) == 0 {
                 break;
             }
-            let bucket = self.bucket(home.wrapping_add(distance))?;
+            let at = bucket_of(address, turn);
+            let bucket = self.bucket(at)?;
             let Some(way) = bucket.addresses.iter().position(|place| place.load(Ordering::Acquire) == address) else {
                 continue;
             };
-            let id = self.number(home.wrapping_add(distance), way)?.load(Ordering::Relaxed);
+            let id = self.number(at, way)?.load(Ordering::Relaxed);
             let place = bucket.addresses.get(way)?;
             // A program that frees an address twice at once gets one of both.
             place.compare_exchange(address, 0, Ordering::AcqRel, Ordering::Relaxed).ok()?;
-            if distance > 0 {
+            if turn > 0 {
                 first.elsewhere.fetch_sub(1, Ordering::Release);
             }
             self.count(address, |count| count.saturating_sub(1));
@@ -204,9 +210,17 @@ impl Live {
     }
 }
 
-/// Blocks are multiples of 16 bytes.
-fn hash(address: u64) -> u64 {
-    (address >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
+/// The bucket in which an address is looked for in this turn, modulo the number of buckets.
+fn bucket_of(address: u64, turn: u64) -> u64 {
+    match turn {
+        0 => hash(address >> PAGE).wrapping_add(address >> UNIT & ((1 << (PAGE - UNIT)) - 1)),
+        // Blocks are multiples of 16 bytes.
+        _ => hash((address >> 4).wrapping_add(turn << 32)),
+    }
+}
+
+fn hash(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }
 
 fn counter_of(address: u64) -> usize {
@@ -256,6 +270,19 @@ mod tests {
         }
         let left: u64 = (0..64).map(|at| live.bucket(at).expect("mapped").elsewhere.load(Ordering::Relaxed)).sum();
         assert_eq!(left, 0);
+    }
+
+    /// However far from each other blocks are: a table has room for all of them until it is more than half full.
+    #[test]
+    fn heaps_of_all_kinds_have_room() {
+        let count = (1u64 << 12) * WAYS as u64 * 6 / 10;
+        for distance in [16, 32, 48, 144, 1 << 12, 1 << 17, 1 << 21] {
+            let live = table(1 << 12);
+            let address = |n: u64| 0x5555_5570_02a0 + n * distance;
+            let lost: Vec<u64> = (0..count).filter(|n| !live.insert(address(*n), *n).is_there).collect();
+            assert_eq!(lost.len(), 0, "{distance}: from {:?} of {count} on", lost.first());
+            assert!((0..count).all(|n| live.remove(address(n)) == Some(n)), "{distance}");
+        }
     }
 
     #[test]
