@@ -30,7 +30,7 @@ use uunwind_loader::{Analysers, ENV_PLUGINS};
 use uunwind_recorder::naming::Progress;
 use uunwind_recorder::watch::Watcher;
 use uunwind_recorder::{record_with, Config, Event, RecordError};
-use uunwind_recording::TapHolder;
+use uunwind_recording::{TapHolder, FROM_MALLOC};
 use uunwind_report::stream::{Delivery, Pipe, Stream};
 use uunwind_ring::{FLAG_ALLOC, FLAG_AWAITING, FLAG_LOCK, FLAG_WALL};
 
@@ -133,6 +133,7 @@ fn stand_before_malloc(config: &mut Config, python_malloc: bool) -> Result<(), F
     }
     if python_malloc {
         config.environment.push(("PYTHONMALLOC", "malloc"));
+        config.notes.push(format!("python{FROM_MALLOC} (--python-malloc)"));
     }
     Ok(())
 }

@@ -231,6 +231,7 @@ fn small_objects_of_python_are_seen_with_an_option() {
                 assert!(kept < wanted / 20 && recording.outcome.stderr.contains("in arenas"), "{said}");
             } else {
                 assert!((kept.abs_diff(wanted) as f64) < bound(wanted, INTERVAL), "{said}");
+                assert!(!recording.outcome.stderr.contains("in arenas"), "{said}");
             }
         }
     }

@@ -78,6 +78,8 @@ pub const PAUSED: &str = "the recording was paused ";
 pub const FROM_OUTSIDE: &str = "from outside: ";
 /// The same of one that was made by a sampler that was put into the process.
 pub const FROM_INSIDE: &str = "from inside: ";
+/// A note that an interpreter was told to keep nothing in arenas of its own has this after the name of its plugin.
+pub const FROM_MALLOC: &str = " was to take its objects from malloc";
 
 /// Plugin of the frames of functions of the kernel, which no process has: they stand nearer the leaf than all others.
 pub const KERNEL: u8 = 255;

@@ -3,7 +3,7 @@
 use crate::stacks::Profile;
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use uunwind_recording::{Amount, Held, Memory, Name, Recording, Unit};
+use uunwind_recording::{Amount, Held, Memory, Name, Recording, Unit, FROM_MALLOC};
 
 // Writing to a String cannot fail, so the results of `writeln!` below are dropped.
 
@@ -81,10 +81,14 @@ pub fn rate(recording: &Recording, out: &mut String) {
     }
 }
 
-/// The interpreters that took part: the plugins with a function of theirs in a stack. Others may have been opened for
-/// what was not there: an object that is preloaded may be one.
+/// The interpreters that took part, and have arenas: the plugins with a function of theirs in a stack. Others may have
+/// been opened for what was not there: an object that is preloaded may be one.
 fn interpreters(recording: &Recording) -> BTreeSet<String> {
     let plugin = |name: &Name| recording.processes.get(name.process as usize)?.plugins.get(name.plugin as usize);
     let plugins = recording.names.iter().filter_map(plugin).filter(|plugin| !plugin.is_empty());
-    plugins.map(|plugin| crate::formats::printable(plugin)).collect()
+    let has_none = |plugin: &str| {
+        let after_name = |note: &String| note.strip_prefix(plugin).is_some_and(|rest| rest.starts_with(FROM_MALLOC));
+        recording.notes.iter().any(after_name)
+    };
+    plugins.map(|plugin| crate::formats::printable(plugin)).filter(|plugin| !has_none(plugin)).collect()
 }
