@@ -9,7 +9,7 @@ use crate::caller::Caller;
 use crate::objects::Object;
 use crate::plugin::{Description, Entry};
 use crate::setup_wakeup::Due;
-use crate::steps::Steps;
+use crate::steps::{Step, Steps, WholeSteps};
 use core::ffi::c_void;
 use core::sync::atomic::AtomicU64;
 
@@ -19,7 +19,7 @@ pub const LIBRARY_SYMBOL: &core::ffi::CStr = c"uu_private_library_0";
 
 /// Distinguishes builds: raised with every change of this file, and different where the structures that cross it are.
 pub const BUILD: u32 =
-    (15 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
+    (16 << 24) | ((core::mem::size_of::<Object>() as u32) << 12) | core::mem::size_of::<Request>() as u32;
 
 /// What a walk with semantic frames asks of whoever keeps its names and facts: the sampler (`profiler/preload`) for
 /// samples, `ffi/stacks` for `uu_walk`. All are called inside handlers.
@@ -244,6 +244,14 @@ pub struct Library {
     /// The next frames of the calling thread's stack, or of one that does not run. Machine frames only, as those of a
     /// capture. Async-signal-safe.
     pub steps: unsafe extern "C" fn(request: *mut Steps),
+    /// The next frames of the calling thread's stack, with those of languages. Async-signal-safe.
+    pub whole_steps: unsafe extern "C" fn(request: *mut WholeSteps),
+    /// Writes what a step that is no machine frame is, such as `function (file:line)`: UTF-8, at most `room` bytes,
+    /// without a NUL. Returns how long the text is. One that is longer than `room` was cut at a character, and NULs
+    /// stand in place of the rest of that. Async-signal-safe.
+    pub step_text: unsafe extern "C" fn(step: *const Step, text: *mut u8, room: usize) -> usize,
+    /// `uu_setup_with` of `uu.h`.
+    pub setup_with: extern "C" fn(flags: u32) -> i32,
     /// From now on, the program's requests go to this sampler, which stays. Not for handlers.
     pub set_recorder: extern "C" fn(recorder: &'static Recorder),
 }

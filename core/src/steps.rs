@@ -17,6 +17,21 @@ pub const SIGNAL: u32 = 8;
 /// [`Step::flags`]: the frame lies in a window.
 pub const WINDOW: u32 = 16;
 
+/// [`Step::flags`]: no machine frame. `pc` and `sp` are the words of a semantic frame ([`crate::frame`]), or of the
+/// frame that stands for frames left out: after its word comes 0, or a sum of `MISSING_*`.
+pub const IN_WORDS: u32 = 32;
+
+/// [`WholeSteps::missing`]: a plugin reported missing or doubtful frames.
+pub const MISSING_BY_PLUGIN: u32 = 1;
+/// As above: an object was not seen by the set-up.
+pub const MISSING_SETUP: u32 = 2;
+/// As above: a plugin was not called.
+pub const MISSING_CALL: u32 = 4;
+/// As above: the thread is inside another whole walk, or there is no memory for one.
+pub const MISSING_WALK: u32 = 8;
+/// As above: the stack may be another one than the calling thread's.
+pub const MISSING_STACK: u32 = 16;
+
 /// Frames of one request; and words of its buffer on the stack.
 pub const STEPS: usize = 32;
 
@@ -85,4 +100,28 @@ pub struct Steps {
     pub stop: u32,
     /// Out: number of frames.
     pub count: usize,
+}
+
+/// A request for a part of a stack with the frames of languages. It is walked from its first frame each time: whose
+/// semantic frames a machine frame hosts depends on those before it.
+#[repr(C)]
+pub struct WholeSteps {
+    /// The stack's first frame, which is active.
+    pub origin: State,
+    /// As [`Steps::sp`].
+    pub sp: u64,
+    /// Where frames are written, `capacity` of them.
+    pub steps: *mut Step,
+    /// At least 1.
+    pub capacity: usize,
+    /// In: number of frame words before the first frame that is wanted. Out: before the one after the last of `steps`.
+    pub words: u64,
+    /// In, if `words` is not 0: the word of the frame before the first one that is wanted. Out: that of the last one.
+    pub last: u64,
+    /// Out: number of frames. 0 where `words` was 0: there was no walk, as `missing` says.
+    pub count: usize,
+    /// Out: the `StopReason` number: `BufferFull` where there are more.
+    pub stop: u32,
+    /// Out: why frames of languages may be missing, a sum of `MISSING_*`.
+    pub missing: u32,
 }

@@ -5,16 +5,28 @@ use crate::library::TABLE;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use uunwind_core::caller::Caller;
+use uunwind_core::errno::ENOENT;
 use uunwind_core::library::{Library, Request, CHECKED, PROBED};
 use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::objects::{DlFindObjectFn, Object};
 use uunwind_core::span::Span;
-use uunwind_core::steps::Steps;
+use uunwind_core::steps::{Step, Steps, WholeSteps};
 use uunwind_live::state::{OBJECTS, SLOTS, TSD_OFFSET};
 
 /// All but what needs the loader, or that faults are handled.
-static LIBRARY: Library =
-    Library { add_initial_objects, home, sample, frames_registered, frames_deregistered, capture_for, steps, ..TABLE };
+static LIBRARY: Library = Library {
+    add_initial_objects,
+    home,
+    sample,
+    frames_registered,
+    frames_deregistered,
+    capture_for,
+    steps,
+    whole_steps,
+    step_text,
+    setup_with,
+    ..TABLE
+};
 
 /// Prepares walks. `find`: the loader's `_dl_find_object`; `None`: it has none (before glibc 2.35). `program`: the
 /// extent of the program's image. `tsd_offset`: where a thread keeps its first block of specific values, from its
@@ -62,6 +74,19 @@ unsafe extern "C" fn capture_for(_: *mut u64, _: usize, _: *mut u16, _: *const C
 
 /// As above.
 unsafe extern "C" fn steps(_: *mut Steps) {}
+
+/// As above.
+unsafe extern "C" fn whole_steps(_: *mut WholeSteps) {}
+
+/// As above.
+unsafe extern "C" fn step_text(_: *const Step, _: *mut u8, _: usize) -> usize {
+    0
+}
+
+/// As above.
+extern "C" fn setup_with(_: u32) -> i32 {
+    -ENOENT
+}
 
 /// The program's own calls go to the program's own library.
 unsafe extern "C" fn frames_registered(_: u64, _: u32) -> u32 {

@@ -49,6 +49,8 @@ pub mod check {
     pub use crate::library::{on_fault, on_tick, sample};
     pub use crate::stack_id::{uu_stack_frames, uu_stack_id, uu_stack_ids_lost};
     pub use crate::steps::steps;
+    pub use crate::steps::text::step_text;
+    pub use crate::steps::whole::whole_steps;
     pub use crate::threads::{uu_thread_signal, uu_walk_all, uu_walk_thread};
     pub use crate::walk::uu_walk;
     pub use crate::windows::uu_ticket;

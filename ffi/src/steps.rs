@@ -1,11 +1,19 @@
 //! A stack in parts, for the drop-in object: the next frames, and the registers with which to go on.
+//!
+//! ```text
+//! whole  the same with the frames of languages
+//! text   what these are, in words
+//! ```
+
+pub mod text;
+pub mod whole;
 
 use uunwind_core::call_site;
 use uunwind_core::cursor::Cursor;
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::{Mode, Reader};
 use uunwind_core::rule::RuleKind;
-use uunwind_core::steps::{State, Step, Steps, BY_FRAME_POINTER, EXACT, SIGNAL, STEPS, UNSURE, WINDOW};
+use uunwind_core::steps::{State, Step, Steps, BY_FRAME_POINTER, EXACT, SIGNAL, STEPS, UNSURE};
 use uunwind_core::stop_reason::StopReason;
 use uunwind_core::syscall;
 use uunwind_core::walk::{walk_part, Claimed, Look, Setting};
@@ -141,9 +149,8 @@ impl Seen<'_> {
                 }
                 Frame::Semantic { .. } | Frame::Omitted { .. } => break,
             };
-            let all = [(exact, EXACT), (by_frame_pointer, BY_FRAME_POINTER), (generation.is_some(), WINDOW)];
             step.pc = pc;
-            step.flags |= all.into_iter().fold(0, |sum, (is_so, flag)| if is_so { sum | flag } else { sum });
+            step.flags |= whole::flags(exact, by_frame_pointer, generation.is_some());
             step.generation = generation.unwrap_or(0);
             count += 1;
         }

@@ -55,8 +55,16 @@ pub fn holds(sp: u64, thread_pointer: u64, reader: &mut Reader<'_>) -> bool {
     if MAIN_STACK.load(Ordering::Relaxed).wrapping_sub(sp) < MAIN_SIZE {
         return true;
     }
-    let pages = (thread_pointer / PAGE).wrapping_sub(sp / PAGE);
-    if thread_pointer <= sp || pages > PAGES || is_main(thread_pointer) {
+    thread_pointer > sp && !is_main(thread_pointer) && reaches(sp, thread_pointer, reader)
+}
+
+/// Whether all pages from that of `sp` on to that of `end` can be read, so that no guard page lies between them. False:
+/// one cannot, or they are too far from each other to say. Async-signal-safe; at most `PAGES` reads.
+#[cold]
+#[inline(never)]
+pub fn reaches(sp: u64, end: u64, reader: &mut Reader<'_>) -> bool {
+    let pages = (end / PAGE).wrapping_sub(sp / PAGE);
+    if pages > PAGES {
         return false;
     }
     let was = reader.pause(true);

@@ -16,6 +16,7 @@ pub mod compile;
 pub mod cores;
 pub mod crash_report;
 pub mod dumps;
+pub mod embedded;
 pub mod evidence;
 pub mod executable;
 pub mod faces;

@@ -59,6 +59,13 @@ fn expected(line: &Value) -> Expected {
     }
 }
 
+impl ExpectedFrame {
+    /// The frame as reports show it.
+    pub fn text(&self) -> String {
+        format!("{} ({}:{})", self.name, self.file, self.line)
+    }
+}
+
 impl Expected {
     /// Code objects are not compared.
     pub fn without_code(&mut self) {

@@ -2,13 +2,15 @@
 
 use crate::next::dl_iterate_phdr;
 use core::ffi::{c_int, c_void, CStr};
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use uunwind_core::library::{Library, BUILD, LIBRARY_SYMBOL};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use uunwind_core::library::{Library, BUILD, BY_ITSELF, LIBRARY_SYMBOL};
 use uunwind_core::loaded::{self, PhdrInfo};
 use uunwind_core::opening;
 
 /// The library's table; null: there is none so far.
 static LIBRARY: AtomicPtr<Library> = AtomicPtr::new(core::ptr::null_mut());
+/// Whether cursors show the frames of languages.
+static LANGUAGES: AtomicBool = AtomicBool::new(false);
 /// Whether the library was looked for: 0 not yet, 1 a thread does, 2 it was.
 static LOOKED: AtomicU32 = AtomicU32::new(0);
 
@@ -40,7 +42,10 @@ fn look() -> Option<&'static Library> {
     let errno = unsafe { *libc::__errno_location() };
     let found = find();
     match found {
-        Ok(library) => LIBRARY.store(core::ptr::from_ref(library).cast_mut(), Ordering::Release),
+        Ok(library) => {
+            LIBRARY.store(core::ptr::from_ref(library).cast_mut(), Ordering::Release);
+            prepare_languages(library).unwrap_or_else(complain);
+        }
         Err(why) => complain(why),
     }
     crate::backtrace::begin(found.is_ok());
@@ -70,6 +75,35 @@ fn find() -> Result<&'static Library, &'static CStr> {
         table.and_then(|table| (table.home)().as_ref()).filter(ours).filter(|home| (home.ready)())
     };
     home.ok_or(c"uu: libuunwind.so.0 is of another build than libuunwind-compat.so, or does not serve this C library: stacks are taken as without it\n")
+}
+
+/// Whether the user asked for the frames of languages, and they can be had.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "for cursors"))]
+pub fn shows_languages() -> bool {
+    LANGUAGES.load(Ordering::Relaxed)
+}
+
+/// Has the library set up for the frames of languages, if `UU_LANGUAGE_FRAMES` asks for them.
+fn prepare_languages(library: &Library) -> Result<(), &'static CStr> {
+    // SAFETY: called by the constructor, when no other thread changes the environment; a value ends with a NUL.
+    let asked = unsafe {
+        let value = libc::getenv(c"UU_LANGUAGE_FRAMES".as_ptr());
+        !value.is_null() && CStr::from_ptr(value) == c"1" && libc::getauxval(libc::AT_SECURE) == 0
+    };
+    if !asked {
+        return Ok(());
+    }
+    // SAFETY: normal context, libc's function.
+    if unsafe { loaded::program_allocates(dl_iterate_phdr) } {
+        return Err(
+            c"uu: no frames of languages: the program has an allocator of its own, which the set-up may not call yet\n",
+        );
+    }
+    if (library.setup_with)(BY_ITSELF) < 0 {
+        return Err(c"uu: no frames of languages: uu_setup_with() failed; is libuunwind-setup.so beside libuunwind-compat.so?\n");
+    }
+    LANGUAGES.store(true, Ordering::Relaxed);
+    Ok(())
 }
 
 /// The table of a library that is loaded.

@@ -1,5 +1,6 @@
 //! What a frame is, in words: where it is in which object, or function, file and line of an interpreted one.
 
+use crate::decimal::decimal;
 use crate::names::{self, Name};
 use uunwind_core::frame::{frames, Frame};
 use uunwind_core::memory::Reader;
@@ -192,7 +193,7 @@ impl FrameInfo {
         const BEFORE: &[u8] = b"function <";
         /// Bytes for the file: the rest is the text around it, the line's ten digits, and the NUL.
         const ROOM: usize = FUNCTION - BEFORE.len() - 13;
-        let file = self.file.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        let file = until_nul(&self.file);
         // In brackets, runtimes name code that is in no file, some by its text, which may contain any characters.
         let file = match file.first() {
             Some(b'[' | b'<') => file,
@@ -203,16 +204,9 @@ impl FrameInfo {
             kept = kept.saturating_sub(1);
         }
         self.flags |= if kept < file.len() { CUT } else { 0 };
-        let mut digits = [0; 10];
-        let (mut first_digit, mut rest) = (digits.len(), self.first_line);
-        for (at, digit) in digits.iter_mut().enumerate().rev() {
-            *digit = b'0' + (rest % 10) as u8;
-            (first_digit, rest) = (at, rest / 10);
-            if rest == 0 {
-                break;
-            }
-        }
-        let texts = [BEFORE, file.get(..kept).unwrap_or(&[]), b":", digits.get(first_digit..).unwrap_or(&[]), b">\0"];
+        let mut digits = [0; 20];
+        let digits = decimal(self.first_line.into(), &mut digits);
+        let texts = [BEFORE, file.get(..kept).unwrap_or(&[]), b":", digits, b">\0"];
         for (to, from) in self.function.iter_mut().zip(texts.into_iter().flatten()) {
             *to = *from;
         }
@@ -237,6 +231,11 @@ fn line(plugin: u8, name: &Name<'_>, position: u64) -> u32 {
     };
     // SAFETY: the plugin's function, which says of itself that it may be called here.
     unsafe { decode(&raw const position) }
+}
+
+/// A text up to its NUL.
+pub fn until_nul(text: &[u8]) -> &[u8] {
+    text.split(|byte| *byte == 0).next().unwrap_or(&[])
 }
 
 /// Describes the frame that begins with the first of these words. Returns how many words it has; `None`: they are no

@@ -6,7 +6,7 @@
 //! traced    a walk that is watched frame by frame
 //! facts     which plugin each object belongs to, as set-up found it
 //! names     the names of semantic frames and of windows' functions
-//! describe  a frame in words
+//! describe  a frame in words; decimal: numbers in it
 //! symbol    a function of a frame, as the set-up object finds it
 //! ids       a number for a stack
 //! interned  the table of both: equal records have one id; arena: its memory
@@ -18,6 +18,7 @@
 pub mod arena;
 pub mod cfas;
 mod client;
+pub mod decimal;
 pub mod describe;
 pub mod facts;
 pub mod ids;

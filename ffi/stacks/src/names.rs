@@ -203,7 +203,7 @@ impl Characters<'_> {
 }
 
 /// UTF-8 that was cut at some byte, without the part of a character at its end.
-fn whole_characters(bytes: &[u8]) -> &[u8] {
+pub fn whole_characters(bytes: &[u8]) -> &[u8] {
     let is_first = |byte: &u8| byte & 0xc0 != 0x80;
     // A character has at most four bytes.
     let Some(back) = bytes.iter().rev().take(4).position(is_first) else { return bytes };

@@ -18,9 +18,12 @@ const TRUST_PLUGINS: u32 = 32;
 const DEFINED: u32 = KINDS | NO_INTERPRETER | PROBED | TRUST_PLUGINS;
 
 /// `uu_request.doubt`.
-const DOUBT_FRAMES: u16 = 1;
-const DOUBT_SETUP_DUE: u16 = 2;
-const DOUBT_PLUGIN_NOT_CALLED: u16 = 4;
+/// Frames of a language are missing or uncertain.
+pub const DOUBT_FRAMES: u16 = 1;
+/// An object was not seen by the set-up.
+pub const DOUBT_SETUP_DUE: u16 = 2;
+/// A plugin was not called.
+pub const DOUBT_PLUGIN_NOT_CALLED: u16 = 4;
 
 /// `struct uu_request`, as uu.h has it.
 #[repr(C)]
@@ -184,6 +187,19 @@ pub fn doubt(walked: &Whole<'_>) -> u16 {
         (walked.result & RESULT_PLUGIN_NOT_CALLED != 0, DOUBT_PLUGIN_NOT_CALLED),
     ];
     doubts.into_iter().fold(0, |sum, (is_so, doubt)| if is_so { sum | doubt } else { sum })
+}
+
+/// A doubt in words; of several, the one that says most. Empty: there is none.
+pub fn doubt_text(doubt: u16) -> &'static str {
+    if doubt & DOUBT_FRAMES != 0 {
+        "frames of a language are missing or uncertain"
+    } else if doubt & DOUBT_SETUP_DUE != 0 {
+        "an object was not seen by uu_setup(): frames of a language may be missing"
+    } else if doubt & DOUBT_PLUGIN_NOT_CALLED != 0 {
+        "a plugin was not called: frames of a language may be missing"
+    } else {
+        ""
+    }
 }
 
 /// Number of frames that these words are.

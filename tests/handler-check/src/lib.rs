@@ -44,10 +44,12 @@ mod walks {
     /// The calls of `uu.h` about the calling thread's stack that are async-signal-safe, and what the drop-in object
     /// asks: linked, because this array is.
     #[no_mangle]
-    pub static UU_CHECK_OWN_WALKS: crate::Functions<12> = crate::Functions([
+    pub static UU_CHECK_OWN_WALKS: crate::Functions<14> = crate::Functions([
         check::uu_capture as *const (),
         check::capture_for as *const (),
         check::steps as *const (),
+        check::step_text as *const (),
+        check::whole_steps as *const (),
         check::uu_capture_abandoned as *const (),
         check::uu_walk as *const (),
         check::uu_describe as *const (),

@@ -1,16 +1,18 @@
 //! A cursor: a part of a stack in the memory of libunwind's.
 
-use crate::library::library;
+use crate::library::{library, shows_languages};
 use crate::part::Part;
 use core::ffi::c_int;
 use uunwind_core::regs::{Regs, COUNT, RSP};
-use uunwind_core::steps::{Step, EXACT, UNSURE};
+use uunwind_core::steps::{Step, EXACT, IN_WORDS, UNSURE};
 use uunwind_core::stop_reason::StopReason;
 
 /// Words of `unw_cursor_t` (UNW_TDEP_CURSOR_LEN).
 const WORDS: usize = 127;
 
 /// `unw_error_t`, which functions return negated.
+pub const ENOMEM: c_int = 2;
+/// As above.
 pub const EBADREG: c_int = 3;
 /// As above.
 pub const EREADONLYREG: c_int = 4;
@@ -49,12 +51,15 @@ impl Cursor {
     /// # Safety
     /// `cursor` must have room for libunwind's, `context` be a ucontext_t.
     pub unsafe fn init(cursor: *mut Cursor, context: *const u8, is_interrupted: bool) -> c_int {
-        if library().is_none() {
-            return -EUNSPEC;
-        }
+        let Some(library) = library() else { return -EUNSPEC };
         // SAFETY: passed on.
         let regs = unsafe { Regs::from_ucontext(context) };
-        let part = Part::new(&regs, if is_interrupted { EXACT } else { UNSURE });
+        let mut part = Part::new(&regs, if is_interrupted { EXACT } else { UNSURE });
+        if shows_languages() {
+            part = part.with_languages();
+            // The first frame may be one of a language. Where there is none, the first step says so.
+            let _ = part.begin(library);
+        }
         // SAFETY: passed on; a cursor is no larger.
         unsafe { cursor.write(Cursor { mark: MARK, part }) };
         0
@@ -105,9 +110,10 @@ impl Cursor {
 
     /// The stack pointer; 0: not known.
     fn sp(&mut self) -> u64 {
-        match (self.here().sp, library()) {
-            (0, Some(library)) => self.part.sp(library),
-            (sp, _) => sp,
+        match (self.here(), library()) {
+            (here, _) if here.flags & IN_WORDS != 0 => 0,
+            (Step { sp: 0, .. }, Some(library)) => self.part.sp(library),
+            (here, _) => here.sp,
         }
     }
 

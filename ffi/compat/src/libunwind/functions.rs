@@ -1,11 +1,12 @@
 //! What cursors of this object are asked, beyond stepping and registers.
 
-use super::cursor::{Cursor, ENOINFO};
+use super::cursor::{Cursor, ENOINFO, ENOMEM};
+use crate::library::library;
 use crate::next::Next;
 use core::ffi::{c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 use uunwind_core::regs::{ucontext_offset, RA, SP};
-use uunwind_core::steps::{Step, EXACT, WINDOW};
+use uunwind_core::steps::{Step, EXACT, IN_WORDS, WINDOW};
 
 /// `sizeof(ucontext_t)`, rounded up.
 const CONTEXT: usize = 1024;
@@ -36,7 +37,7 @@ pub struct Original {
 impl Original {
     /// A cursor of libunwind's at a frame's address, for a question about that address.
     fn at(&self, here: Step) -> Option<Theirs> {
-        let init = self.init.get().filter(|_| here.flags & WINDOW == 0)?;
+        let init = self.init.get().filter(|_| here.flags & (WINDOW | IN_WORDS) == 0)?;
         let mut context = Context([0; CONTEXT]);
         for (register, value) in [(RA, here.pc), (SP, here.sp)] {
             let from = ucontext_offset(register) as usize;
@@ -61,14 +62,40 @@ impl Original {
         unsafe { core::mem::transmute::<*mut c_void, ProcInfo>(function)(&raw mut theirs, info) }
     }
 
-    /// `unw_get_proc_name`: of libunwind's own.
+    /// `unw_get_proc_name`: of libunwind's own, or what a frame is that is no machine frame.
     ///
     /// # Safety
     /// `text` must have room for `size` characters; `offset` be null or writable.
     pub unsafe fn proc_name(&self, here: Step, text: *mut c_char, size: usize, offset: *mut u64) -> c_int {
+        if here.flags & IN_WORDS != 0 {
+            // SAFETY: the caller's.
+            return unsafe { step_name(here, text, size, offset) };
+        }
         let (Some(mut theirs), Some(function)) = (self.at(here), self.name.get()) else { return -ENOINFO };
         // SAFETY: libunwind's function and cursor; the caller's result.
         unsafe { core::mem::transmute::<*mut c_void, ProcName>(function)(&raw mut theirs, text, size, offset) }
+    }
+}
+
+/// `unw_get_proc_name` of a frame that is no machine frame.
+///
+/// # Safety
+/// As [`Original::proc_name`].
+unsafe fn step_name(here: Step, text: *mut c_char, size: usize, offset: *mut u64) -> c_int {
+    let (Some(library), Some(room)) = (library(), size.checked_sub(1)) else { return -ENOMEM };
+    // SAFETY: room for this number of bytes, and a NUL.
+    let len = unsafe {
+        let len = (library.step_text)(&raw const here, text.cast(), room);
+        text.add(len.min(room)).write(0);
+        if !offset.is_null() {
+            offset.write(0);
+        }
+        len
+    };
+    if len > room {
+        -ENOMEM
+    } else {
+        0
     }
 }
 

@@ -2,13 +2,14 @@
 //! stack, which people look for first.
 
 use super::handler::Crash;
-use super::text::{until_nul, Out};
+use super::text::Out;
 use crate::signals;
 use crate::threads::status;
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
 use uunwind_core::regs::{ucontext_offset, COUNT, UCONTEXT_PC, UCONTEXT_SP};
 use uunwind_core::syscall::{self, nr};
+use uunwind_stacks::describe::until_nul;
 
 /// A signal's name.
 fn name(signal: c_int) -> &'static str {

@@ -11,6 +11,7 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use uunwind_core::errno::{Errno, EBADF, ENAMETOOLONG};
 use uunwind_core::syscall::{self, nr};
+use uunwind_stacks::decimal::decimal;
 
 /// Longest path, with its NUL.
 const PATH: usize = 4096;
@@ -129,7 +130,7 @@ impl Destination {
     fn again(fd: i32) -> Destination {
         let mut path = [0u8; 64];
         let mut digits = [0u8; 20];
-        let parts = b"/proc/thread-self/fd/".iter().chain(super::text::decimal(fd as u64, &mut digits));
+        let parts = b"/proc/thread-self/fd/".iter().chain(decimal(fd as u64, &mut digits));
         for (to, from) in path.iter_mut().zip(parts) {
             *to = *from;
         }
@@ -221,7 +222,7 @@ fn expand(pattern: &[u8], pid: u32, out: &mut [u8; PATH]) -> Option<()> {
     while let Some((first, after)) = rest.split_first() {
         if let Some(after) = rest.strip_prefix(b"%p") {
             let mut digits = [0u8; 20];
-            let digits = super::text::decimal(u64::from(pid), &mut digits);
+            let digits = decimal(u64::from(pid), &mut digits);
             out.get_mut(at..at + digits.len())?.copy_from_slice(digits);
             at += digits.len();
             rest = after;

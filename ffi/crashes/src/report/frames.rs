@@ -1,13 +1,13 @@
 //! Threads, their frames, and the objects that those are in.
 
 use super::symbols::{Name, Names};
-use super::text::{until_nul, Out};
+use super::text::Out;
 use crate::threads::{status, Refused};
 use uunwind_core::frame::{frame_words, KIND_NATIVE, KIND_OMITTED, KIND_SEMANTIC};
-use uunwind_core::library::{RESULT_FACTS_PENDING, RESULT_PLUGIN_NOT_CALLED};
 use uunwind_core::memory::Reader;
 use uunwind_core::stop_reason::StopReason;
-use uunwind_stacks::describe::{describe, FrameInfo, BY_CODE, BY_FRAME_POINTER, EXACT, INTERPRETER};
+use uunwind_stacks::describe::{describe, until_nul, FrameInfo, BY_CODE, BY_FRAME_POINTER, EXACT, INTERPRETER};
+use uunwind_stacks::request::{doubt, doubt_text};
 use uunwind_stacks::walk::Whole;
 
 /// Frames of a thread that are written: those nearest the leaf, and the outermost ones.
@@ -71,7 +71,7 @@ impl Printer<'_, '_> {
     pub fn thread(&mut self, tid: u32, crashed: bool, whole: &Whole<'_>) {
         let count = frames(whole.frames).map(stands_for).sum();
         let name = status::name(tid);
-        let doubts = doubts(whole);
+        let doubts = doubt_text(doubt(whole));
         let json = |out: &mut Out| {
             out.begin("thread").with("tid", tid.into()).with_text("name", until_nul(&name));
             out.with_bool("crashed", crashed).with("frames", count as i64);
@@ -290,18 +290,5 @@ fn stands_for(frame: &[u64]) -> u64 {
         left_out
     } else {
         1
-    }
-}
-
-/// What may be missing in a stack.
-fn doubts(whole: &Whole<'_>) -> &'static str {
-    if whole.desync {
-        "frames of a language are missing or uncertain"
-    } else if whole.result & RESULT_FACTS_PENDING != 0 {
-        "an object was not seen by uu_setup(): frames of a language may be missing"
-    } else if whole.result & RESULT_PLUGIN_NOT_CALLED != 0 {
-        "a plugin was not called: frames of a language may be missing"
-    } else {
-        ""
     }
 }

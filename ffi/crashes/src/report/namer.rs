@@ -16,6 +16,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use uunwind_core::errno::{Errno, ENAMETOOLONG};
 use uunwind_core::syscall::{self, nr};
+use uunwind_stacks::decimal::decimal;
 
 /// Longest path of the program, with its NUL.
 const PATH: usize = 4096;
@@ -134,7 +135,7 @@ fn become_namer(copy: i32, to: i32, running: i32, pid: u32) {
     crate::signals::set_mask(0);
     let mut digits = [0u8; 24];
     let mut number = [0u8; 20];
-    for (to, from) in digits.iter_mut().zip(super::text::decimal(pid.into(), &mut number)) {
+    for (to, from) in digits.iter_mut().zip(decimal(pid.into(), &mut number)) {
         *to = *from;
     }
     let program = PROGRAM.0.get() as usize;

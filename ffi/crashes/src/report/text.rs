@@ -2,20 +2,7 @@
 
 use super::destination::Destination;
 use crate::threads::Deadline;
-
-/// The digits of a number, in decimal.
-pub fn decimal(mut number: u64, buffer: &mut [u8; 20]) -> &[u8] {
-    let mut first = buffer.len();
-    for place in buffer.iter_mut().rev() {
-        *place = b'0' + (number % 10) as u8;
-        number /= 10;
-        first -= 1;
-        if number == 0 {
-            break;
-        }
-    }
-    buffer.get(first..).unwrap_or(&[])
-}
+use uunwind_stacks::decimal::decimal;
 
 fn hexadecimal(mut number: u64, buffer: &mut [u8; 20]) -> &[u8] {
     let mut first = buffer.len();
@@ -173,9 +160,4 @@ impl Out {
     pub fn with_octets(&mut self, key: &str, bytes: &[u8]) -> &mut Out {
         self.key(key).text("\"").octets(bytes).text("\"")
     }
-}
-
-/// A text up to its NUL.
-pub fn until_nul(text: &[u8]) -> &[u8] {
-    text.split(|byte| *byte == 0).next().unwrap_or(&[])
 }
