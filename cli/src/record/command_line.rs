@@ -177,9 +177,10 @@ Snapshots: SIGUSR2 to uu (or uu snapshot) and --every write what there is so far
 with .1.uu, .2.uu and so on at its end. The recording goes on.
 
 With --push, uu (never PROGRAM) sends what each 10 s have brought to the store's /ingest: gzip pprof, as Pyroscope and
-Grafana Alloy take it; with otlp+http://localhost:4318 or otlp+grpc://localhost:4317 by OTLP to a collector of
-OpenTelemetry; with parca+grpc://localhost:7070 to Parca. With https:// or grpcs:// it is by TLS: the system's
-certificates are trusted, or those in SSL_CERT_FILE and SSL_CERT_DIR; proxies are those of https_proxy and http_proxy.
+Grafana Alloy take it; with pyroscope+http://localhost:4040 by Pyroscope's own API (push.v1); with
+otlp+http://localhost:4318 or otlp+grpc://localhost:4317 by OTLP to a collector of OpenTelemetry; with
+parca+grpc://localhost:7070 to Parca. With https:// or grpcs:// it is by TLS: the system's certificates are trusted, or
+those in SSL_CERT_FILE and SSL_CERT_DIR; proxies are those of https_proxy and http_proxy.
 Credentials are in UU_PUSH_TOKEN, or UU_PUSH_USER and UU_PUSH_PASSWORD.
 What the store does not take now is kept, at most 64 MiB, and sent later, by a later uu, too.
 

@@ -4,59 +4,30 @@
 use crate::attempt::Attempt;
 use crate::grpc::{call, Message as Framed};
 use crate::grpc_status::judge;
+use crate::labels::{add, message, name_of, Label};
 use crate::message::fields;
-use crate::target::{checked, checked_service, Target, TargetError};
+use crate::target::Target;
 use crate::tls::Trust;
 use std::time::Duration;
 use uunwind_recording::Recording;
 use uunwind_report::formats::proto::Message;
 
 const SERVICE: &str = "parca.profilestore.v1alpha1.ProfileStoreService";
+/// What Parca calls the service: as what it scrapes.
+pub(crate) const NAME: &str = "job";
 /// Stands for the query that Pyroscope's requests have, where they wait.
 pub(crate) const REQUEST: &str = "parca";
-
-/// A label: its name and its value.
-type Label = (String, String);
-
-/// Labels of each profile: those that were asked for, and the service as `job`, as Parca calls what it scrapes.
-pub(crate) fn labels(service: &str, labels: &[String]) -> Result<Vec<Label>, TargetError> {
-    let service = checked_service(service)?;
-    let mut all: Vec<Label> = Vec::new();
-    for label in labels {
-        let (key, value) = checked(label)?.split_once('=').unwrap_or_default();
-        add(&mut all, key, value);
-    }
-    add(&mut all, "job", service);
-    Ok(all)
-}
-
-/// Names are unique; the first one counts. The store takes no empty value for one.
-fn add(all: &mut Vec<Label>, name: &str, value: &str) {
-    if !value.is_empty() && all.iter().all(|(other, _)| other != name) {
-        all.push((name.to_owned(), value.to_owned()));
-    }
-}
 
 /// A `WriteRawRequest` with these profiles of a recording, as compressed pprof.
 pub(crate) fn request(labels: &[Label], recording: &Recording, profiles: &[Vec<u8>]) -> Vec<u8> {
     let mut all = labels.to_vec();
-    // By this and the types of its values, Parca knows a profile, and its page says what it is: those of Go programs.
-    let name = match recording.value().name {
-        "cpu" => "process_cpu",
-        "delay" => "mutex",
-        "space" => "memory",
-        other => other,
-    };
-    add(&mut all, "__name__", name);
+    add(&mut all, "__name__", name_of(recording));
     // As Parca's agent has it.
     add(&mut all, "node", &recording.settings.host);
     all.sort();
     let mut set = Message::default();
-    for (name, value) in &all {
-        let mut label = Message::default();
-        label.bytes(1, name.as_bytes());
-        label.bytes(2, value.as_bytes());
-        set.message(1, label);
+    for label in &all {
+        set.message(1, message(label));
     }
     let mut series = Message::default();
     series.message(1, set);
@@ -89,17 +60,8 @@ fn accepted(message: &[u8]) -> Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::labels::of_service;
     use uunwind_recording::Settings;
-
-    #[test]
-    fn labels_are_there_once() {
-        let given = ["zone=b".to_owned(), "job=own".to_owned(), "zone=c".to_owned()];
-        let all = labels("shop", &given).expect("valid");
-        let pair = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-        assert_eq!(all, [("zone", "b"), ("job", "own")].map(pair));
-        assert_eq!(labels("a b", &[]), Err(TargetError::Service));
-        assert_eq!(labels("shop", &["1=x".to_owned()]), Err(TargetError::Label));
-    }
 
     /// The texts in a request, but for the profile.
     #[test]
@@ -110,7 +72,7 @@ mod tests {
             [(0, "process_cpu"), (Settings::WALL, "wall"), (Settings::LOCK, "mutex"), (Settings::ALLOC, "memory")]
         {
             recording.settings.flags = flags;
-            let request = request(&labels("shop", &[]).expect("valid"), &recording, &[b"p".to_vec()]);
+            let request = request(&of_service(NAME, "shop", &[]).expect("valid"), &recording, &[b"p".to_vec()]);
             let label = |name: &str, value: &str| {
                 let text = |field: u8, text: &str| [&[field, text.len() as u8], text.as_bytes()].concat();
                 let label = [text(0x0a, name), text(0x12, value)].concat();

@@ -22,6 +22,10 @@ const WAITS: &str = r#"{"contentions":{"display-name":"mutex_count","units":"loc
 /// The values of memory, as that client describes them: what is in use is no sum over time.
 const MEMORY: &str = r#"{"alloc_objects":{"units":"objects"},"alloc_space":{"units":"bytes"},"inuse_objects":{"units":"objects","aggregation":"average"},"inuse_space":{"units":"bytes","aggregation":"average"}}"#;
 
+/// Why who asks is refused, for people.
+pub(crate) const CREDENTIALS: &str =
+    "credentials are missing or wrong (UU_PUSH_TOKEN, or UU_PUSH_USER and UU_PUSH_PASSWORD)";
+
 /// Sends a profile by POST to `/ingest`, as a file of a form, with this query. Takes at most about `longest`.
 pub(crate) fn ingest(
     target: &Target,
@@ -53,18 +57,23 @@ pub(crate) fn judge(answer: io::Result<Answer>) -> Attempt {
         Ok(answer) => answer,
         Err(error) => return Attempt::Later(error.to_string(), None),
     };
+    if (200..=299).contains(&answer.status) {
+        return Attempt::Sent;
+    }
+    judge_status(answer, "ingest")
+}
+
+/// What an answer without success means, by its status. `place`: what was asked for.
+pub(crate) fn judge_status(answer: Answer, place: &str) -> Attempt {
     let (status, retry_after, said) = (answer.status, answer.retry_after, answer.text());
     let why = match status {
-        401 | 403 => {
-            format!("{status}: credentials are missing or wrong (UU_PUSH_TOKEN, or UU_PUSH_USER and UU_PUSH_PASSWORD)")
-        }
+        401 | 403 => format!("{status}: {CREDENTIALS}"),
         407 => format!("{status}: the proxy wants credentials: http://USER:PASSWORD@HOST:PORT in http_proxy"),
-        404 | 405 => format!("{status}: there is no /ingest"),
+        404 | 405 => format!("{status}: there is no /{place}"),
         _ if said.is_empty() => format!("the answer is {status}"),
         _ => format!("the answer is {status}: {said}"),
     };
     match status {
-        200..=299 => Attempt::Sent,
         407 | 408 | 425 | 429 | 500..=599 => Attempt::Later(why, retry_after),
         _ => Attempt::Refused(why),
     }

@@ -3,6 +3,7 @@
 use crate::backlog::{Backlog, Counts};
 use crate::otlp;
 use crate::parca;
+use crate::pusher;
 use crate::pyroscope;
 use crate::spool::Spool;
 use crate::target::{Protocol, Target};
@@ -112,6 +113,7 @@ impl Work {
                 pyroscope::judge(pyroscope::ingest(target, trust, &waiting.query, &waiting.body, longest))
             }
             Protocol::Otlp { .. } => otlp::export(target, trust, &waiting.body, longest),
+            Protocol::Pusher { .. } => pusher::push(target, trust, &waiting.body, longest),
             Protocol::Parca { .. } => parca::write(target, trust, &waiting.body, longest),
         })
     }

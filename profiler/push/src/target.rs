@@ -2,9 +2,11 @@
 
 use crate::credentials::Credentials;
 use crate::grpc;
+use crate::labels::{self, Label};
 use crate::otlp;
 use crate::parca;
 use crate::proxy::Proxy;
+use crate::pusher;
 use crate::tls::is_name;
 use crate::url::Url;
 use thiserror::Error;
@@ -27,10 +29,15 @@ pub struct Target {
 /// How profiles are sent.
 #[derive(Clone, Debug)]
 pub(crate) enum Protocol {
-    /// As Pyroscope takes them.
+    /// As Pyroscope takes them at `/ingest`.
     Pyroscope {
         /// `SERVICE{KEY=VALUE,...}`.
         name: String,
+    },
+    /// By Pyroscope's own API.
+    Pusher {
+        /// Of each profile.
+        labels: Vec<Label>,
     },
     /// As OpenTelemetry describes them.
     Otlp {
@@ -40,7 +47,7 @@ pub(crate) enum Protocol {
     /// As Parca takes them.
     Parca {
         /// Of each profile.
-        labels: Vec<(String, String)>,
+        labels: Vec<Label>,
     },
 }
 
@@ -48,13 +55,15 @@ pub(crate) enum Protocol {
 const OTLP: &str = "otlp+";
 /// The same for Parca.
 const PARCA: &str = "parca+";
+/// The same for Pyroscope's own API.
+const PUSHER: &str = "pyroscope+";
 
 /// Why profiles cannot go there.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum TargetError {
     /// Not an URL.
     #[error(
-        "give an URL, such as http://localhost:4040, https://profiles.example.com, otlp+http://localhost:4318, \
+        "give an URL, such as http://localhost:4040, pyroscope+https://profiles.example.com, otlp+http://localhost:4318, \
          otlp+grpc://localhost:4317 or parca+grpc://localhost:7070"
     )]
     Url,
@@ -106,8 +115,8 @@ impl Target {
         variable: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Target, TargetError> {
         let after = |prefix: &str| url.strip_prefix(prefix);
-        let (is_otlp, is_parca) = (after(OTLP).is_some(), after(PARCA).is_some());
-        let url = Url::of(after(OTLP).or_else(|| after(PARCA)).unwrap_or(url))?;
+        let (is_otlp, is_parca, is_pusher) = (after(OTLP).is_some(), after(PARCA).is_some(), after(PUSHER).is_some());
+        let url = Url::of([OTLP, PARCA, PUSHER].into_iter().find_map(after).unwrap_or(url))?;
         let is_there = is_otlp || is_parca == url.is_grpc;
         if !is_there || url.is_tls && !is_name(&url.host) {
             return Err(TargetError::Url);
@@ -119,9 +128,11 @@ impl Target {
             return Err(TargetError::Credentials);
         }
         let proxy = Proxy::of(&url, variable)?;
-        let protocol = match (is_otlp, is_parca) {
-            (true, _) => Protocol::Otlp { resource: otlp::resource(service, program, labels, pid, variable)? },
-            (_, true) => Protocol::Parca { labels: parca::labels(service.unwrap_or(program), labels)? },
+        let of_service = |name| labels::of_service(name, service.unwrap_or(program), labels);
+        let protocol = match (is_otlp, is_parca, is_pusher) {
+            (true, ..) => Protocol::Otlp { resource: otlp::resource(service, program, labels, pid, variable)? },
+            (_, true, _) => Protocol::Parca { labels: of_service(parca::NAME)? },
+            (.., true) => Protocol::Pusher { labels: of_service(pusher::NAME)? },
             _ => Protocol::Pyroscope { name: name(service.unwrap_or(program), labels)? },
         };
         let headers = if is_otlp { otlp::headers(variable)? } else { Vec::new() };
@@ -137,6 +148,7 @@ impl Target {
             Protocol::Pyroscope { .. } => "",
             Protocol::Otlp { .. } => OTLP,
             Protocol::Parca { .. } => PARCA,
+            Protocol::Pusher { .. } => PUSHER,
         };
         format!("{scheme}{}", self.url.text())
     }
@@ -195,13 +207,18 @@ mod tests {
         let target =
             made("otlp+https://h:4318/base/", "shop{1}", &["deployment.environment.name=a{b}"]).expect("valid");
         assert_eq!(target.url(), "otlp+https://h:4318/base");
+        for url in ["pyroscope+http://h:4040/base", "pyroscope+https://h"] {
+            assert_eq!(made(&format!("{url}/"), "s", &["zone=b"]).expect("valid").url(), url);
+        }
+        assert_eq!(made("pyroscope+http://h", "s", &["a.b=c"]).err(), Some(TargetError::Label));
         assert_eq!(made("otlp+ftp://h", "s", &[]).err(), Some(TargetError::Url));
         assert_eq!(made("otlp+http://h", "s", &["=x"]).err(), Some(TargetError::Attribute));
         for url in ["otlp+grpc://h:4317", "otlp+grpcs://h", "parca+grpc://[::1]:7070", "parca+grpcs://h"] {
             assert_eq!(made(&format!("{url}/"), "s", &[]).expect("valid").url(), url);
             assert_eq!(made(&format!("{url}/x"), "s", &[]).err(), Some(TargetError::Path), "{url}");
         }
-        for url in ["grpc://h", "grpcs://h", "parca://h", "parca+http://h", "otlp+parca+grpc://h"] {
+        for url in ["grpc://h", "grpcs://h", "parca://h", "parca+http://h", "otlp+parca+grpc://h", "pyroscope+grpc://h"]
+        {
             assert_eq!(made(url, "s", &[]).err(), Some(TargetError::Url), "{url}");
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::otlp;
 use crate::parca;
+use crate::pusher;
 use crate::pyroscope;
 use crate::target::{Protocol, Target};
 use uunwind_recording::{Held, Recording};
@@ -12,7 +13,7 @@ use uunwind_report::view::View;
 /// A profile, and which time it is of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Compressed pprof, a compressed request of OTLP, or a request of Parca.
+    /// Compressed pprof, a compressed request of OTLP, or a request of Parca or of Pyroscope's API.
     pub bytes: Vec<u8>,
     /// Wall-clock time of its begin and end, in ns since 1970.
     pub from: u64,
@@ -100,6 +101,9 @@ impl Windows {
         }
         let bytes = match &self.target.protocol {
             Protocol::Pyroscope { .. } => render(Format::PprofGz, recording, view)?,
+            Protocol::Pusher { labels } => {
+                pusher::request(labels, recording, &render(Format::PprofGz, recording, view)?)
+            }
             Protocol::Parca { labels } => {
                 // A profile there is a sum over time, or it is none.
                 let parts = match of {
@@ -118,6 +122,7 @@ impl Windows {
         profile.query = match &self.target.protocol {
             Protocol::Pyroscope { name } => pyroscope::query(name, &profile),
             Protocol::Otlp { .. } => otlp::REQUEST.to_owned(),
+            Protocol::Pusher { .. } => pusher::REQUEST.to_owned(),
             Protocol::Parca { .. } => parca::REQUEST.to_owned(),
         };
         Ok(Some(profile))
