@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 use uunwind_skips::skipped;
-use uunwind_tests::{paths, process, uu};
+use uunwind_tests::{paths, process, readers, uu};
 
 /// The rules of the file, and those in the manifest, are valid; both are read by `uu agent check`.
 #[test]
@@ -81,5 +81,27 @@ fn the_manifest_is_yaml_and_has_no_more_rights_than_it_says() {
     let document = fs::read_to_string(paths::root().join("docs/agent.md")).expect("a document");
     for name in line.split(' ') {
         assert!(document.contains(&format!("| {name} | ")), "{name}");
+    }
+}
+
+/// By Kubernetes' own schemas, of the first version that has all fields and of the newest one; each field must be in
+/// them.
+#[test]
+fn the_manifest_fits_the_schemas_of_kubernetes() {
+    let Some(validate) = readers::installed("the manifest of the agent", "python/bin/kubernetes-validate") else {
+        return;
+    };
+    let scratch = paths::scratch("agent-manifest");
+    let manifest = fs::read_to_string(paths::root().join("examples/agent/daemonset.yaml")).expect("a manifest");
+    for (text, is_right) in [(manifest.clone(), true), (manifest.replace("hostPID:", "hostPid:"), false)] {
+        let file = scratch.join("daemonset.yaml");
+        fs::write(&file, text).expect("a file");
+        for version in ["1.30", "1.37"] {
+            let mut command = Command::new(&validate);
+            let out = command.args(["--strict", "-k", version]).arg(&file).output().expect("it runs");
+            let said = [out.stdout, out.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+            assert_eq!(out.status.success(), is_right, "{version}: {said}");
+            assert_eq!(said.matches(" passed for resource ").count(), 1 + usize::from(is_right), "{version}: {said}");
+        }
     }
 }
