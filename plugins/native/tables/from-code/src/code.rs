@@ -293,9 +293,12 @@ impl<'a> Code<'a> {
     /// The function that a direct call names, if the instruction with this place and length is one. A call of the next
     /// instruction fetches an address.
     pub fn called_by(&self, address: u64, len: usize) -> Option<u64> {
+        if len != 5 {
+            return None;
+        }
         let [0xe8, a, b, c, d, ..] = *self.part(address)?.from(address)? else { return None };
         let distance = i64::from(i32::from_le_bytes([a, b, c, d]));
-        (len == 5 && distance != 0).then(|| address.wrapping_add(5).wrapping_add_signed(distance))
+        (distance != 0).then(|| address.wrapping_add(5).wrapping_add_signed(distance))
     }
 
     /// The text that holds an address.

@@ -3,12 +3,13 @@
 mod flow;
 
 use super::code::Code;
-use super::quick::{Map, Set};
+use super::quick::Map;
 use super::state::State;
 use super::step::{branch, Stepper};
 use flow::fetches_its_address;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 
 /// Instructions that are carried out for one function at most.
 const MOST_STEPS: u64 = 2_000_000;
@@ -79,6 +80,8 @@ pub trait Others {
     fn begins(&self, address: u64) -> bool;
     /// Whether a function is known to begin in a range of addresses.
     fn begins_between(&self, start: u64, end: u64) -> bool;
+    /// Where the first function begins from an address on, as far as is known; else the largest address.
+    fn next_begin(&self, address: u64) -> u64;
     /// The first address from a place on that is not padding.
     fn after_padding(&self, address: u64) -> u64;
     /// What is claimed of a block of another function.
@@ -94,8 +97,8 @@ pub trait Others {
 pub struct Wait {
     /// The function that is called; 0 if it is not known.
     pub callee: u64,
-    /// The block that calls.
-    pub from: u64,
+    /// The block that calls: its index in its function.
+    pub from: usize,
     /// It lies apart from its function's beginning.
     pub is_apart: bool,
     /// It is a jump, as the last thing that the function does: nothing follows it.
@@ -107,12 +110,35 @@ pub struct Wait {
 }
 
 /// From a block to the next one.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Edge {
-    from: u64,
-    to: u64,
+    /// Index of the block that it leads to.
+    to: usize,
     /// After a call of which it is not known whether it returns.
     perhaps: bool,
+}
+
+/// Instructions that follow each other.
+struct Block {
+    start: u64,
+    /// The facts at its start.
+    state: State,
+    /// Where the code goes from its end.
+    edges: Vec<Edge>,
+    /// It ends so that it proves the frame.
+    proves: bool,
+    /// It is to be carried out.
+    is_queued: bool,
+}
+
+/// An instruction of a function that was understood.
+pub struct Understood<'a> {
+    pub address: u64,
+    pub len: usize,
+    /// A block begins with it.
+    pub begins_block: bool,
+    /// The facts before it, if a row's may differ from those of the instruction before.
+    pub state: Option<&'a State>,
 }
 
 /// One function under analysis.
@@ -121,25 +147,22 @@ pub struct Function {
     pub entry: u64,
     /// The same of the function that this is the rest of.
     home: u64,
-    /// The facts at the start of each block.
-    blocks: Map<u64, State>,
-    /// Where each block that was carried out ends.
-    ends: BTreeMap<u64, u64>,
+    blocks: Vec<Block>,
+    /// Indices of blocks, by their starts.
+    index: Map<u64, usize>,
+    /// Where each block that was carried out ends, by its start, and its index.
+    ends: BTreeMap<u64, (u64, usize)>,
     /// Blocks that are to be carried out, the first ones first: then what leads to the others is mostly done.
-    queue: BTreeSet<u64>,
+    queue: BinaryHeap<Reverse<(u64, usize)>>,
     /// Calls of functions of which it is not known whether they return.
     pub waits: Vec<Wait>,
     /// Calls after which another function may begin.
     pub doubtful: Vec<Wait>,
-    /// The block that is carried out.
-    current: u64,
+    /// The block that is carried out: its index.
+    current: usize,
     /// It lies apart from the function's beginning, where compilers put code that seldom runs: parts of many functions
     /// follow each other there, without space between them, and most end in calls that do not return.
     is_apart: bool,
-    /// From which block to which one the code goes.
-    edges: Set<Edge>,
-    /// Blocks that end so that they prove the frame.
-    proofs: Set<u64>,
     /// Why nothing is claimed of it.
     pub fault: Option<Fault>,
     /// It may return.
@@ -154,6 +177,8 @@ pub struct Function {
     calls_aligned: bool,
     /// What says that it is a function.
     origin: Origin,
+    /// Where the next function begins, once it was asked: none is added while this one is under analysis.
+    next_begin: Option<u64>,
     steps: u64,
 }
 
@@ -198,15 +223,14 @@ impl Function {
         let mut function = Function {
             entry,
             home: entry,
-            blocks: Map::default(),
+            blocks: Vec::new(),
+            index: Map::default(),
             ends: BTreeMap::new(),
-            queue: BTreeSet::new(),
+            queue: BinaryHeap::new(),
             waits: Vec::new(),
             doubtful: Vec::new(),
-            current: entry,
+            current: 0,
             is_apart: false,
-            edges: Set::default(),
-            proofs: Set::default(),
             fault: None,
             returns: false,
             returned: false,
@@ -214,9 +238,10 @@ impl Function {
             by_return: false,
             calls_aligned: false,
             origin,
+            next_begin: None,
             steps: 0,
         };
-        function.enter(entry, state);
+        function.enter(entry, &state);
         function
     }
 
@@ -227,66 +252,90 @@ impl Function {
             self.returned |= !perhaps;
             self.proved = true;
             self.by_return |= !perhaps;
-            self.proofs.insert(wait.from);
+            self.proves(wait.from);
             return;
         }
-        self.edges.insert(Edge { from: wait.from, to: wait.next, perhaps });
-        self.enter(wait.next, wait.state);
+        self.lead(wait.from, wait.next, &wait.state, perhaps);
     }
 
-    /// Goes on in another block, from the one that is carried out.
-    fn follow(&mut self, address: u64, state: State, perhaps: bool) {
-        self.edges.insert(Edge { from: self.current, to: address, perhaps });
-        self.enter(address, state);
+    /// The block with this index ends so that it proves the frame.
+    fn proves(&mut self, index: usize) {
+        if let Some(block) = self.blocks.get_mut(index) {
+            block.proves = true;
+        }
     }
 
-    /// Goes on at an address with these facts.
-    fn enter(&mut self, address: u64, state: State) {
-        if let Some(known) = self.blocks.get_mut(&address) {
-            if known.join(&state) {
-                self.queue.insert(address);
+    /// Goes on at an address, from the block that is carried out.
+    fn follow(&mut self, address: u64, state: &State) {
+        self.lead(self.current, address, state, false);
+    }
+
+    /// Goes on at an address, from the block with this index.
+    fn lead(&mut self, from: usize, address: u64, state: &State, perhaps: bool) {
+        let Some(to) = self.enter(address, state) else { return };
+        let Some(block) = self.blocks.get_mut(from) else { return };
+        let edge = Edge { to, perhaps };
+        // What is certain is found anew whenever the block is carried out, so it is in the list once.
+        if !perhaps || !block.edges.contains(&edge) {
+            block.edges.push(edge);
+        }
+    }
+
+    /// Goes on at an address with these facts. Returns the index of the block there.
+    fn enter(&mut self, address: u64, state: &State) -> Option<usize> {
+        if let Some(index) = self.index.get(&address).copied() {
+            if self.blocks.get_mut(index)?.state.join(state) {
+                self.put_in_queue(index);
             }
-            return;
+            return Some(index);
         }
-        if self.blocks.len() >= MOST_BLOCKS {
+        let index = self.blocks.len();
+        if index >= MOST_BLOCKS {
             self.fault = Some(Fault::TooLong);
-            return;
+            return None;
         }
         // A block that runs through this place ends here from now on.
-        if let Some((start, end)) = self.ends.range(..address).next_back() {
-            if *end > address {
-                self.queue.insert(*start);
-            }
+        let before = self.ends.range(..address).next_back();
+        if let Some(through) = before.filter(|(_, (end, _))| *end > address).map(|(_, (_, index))| *index) {
+            self.put_in_queue(through);
         }
-        self.blocks.insert(address, state);
-        self.queue.insert(address);
+        let state = state.clone();
+        self.blocks.push(Block { start: address, state, edges: Vec::new(), proves: false, is_queued: false });
+        self.index.insert(address, index);
+        self.put_in_queue(index);
+        Some(index)
+    }
+
+    fn put_in_queue(&mut self, index: usize) {
+        let Some(block) = self.blocks.get_mut(index) else { return };
+        if !core::mem::replace(&mut block.is_queued, true) {
+            self.queue.push(Reverse((block.start, index)));
+        }
     }
 
     /// The blocks that were carried out: start and end.
     pub fn blocks(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        self.ends.iter().map(|(start, end)| (*start, *end))
-    }
-
-    /// The facts at the start of a block.
-    pub fn facts_at(&self, block: u64) -> Option<&State> {
-        self.blocks.get(&block)
+        self.ends.iter().map(|(start, (end, _))| (*start, *end))
     }
 
     /// Carries out what there is to do. Returns how many instructions that took.
     pub fn run(&mut self, code: &Code<'_>, stepper: &mut Stepper, others: &mut dyn Others) -> u64 {
         let before = self.steps;
-        while let Some(start) = self.queue.pop_first() {
+        while let Some(Reverse((_, index))) = self.queue.pop() {
             if self.fault.is_some() {
                 self.queue.clear();
                 break;
             }
-            let Some(state) = self.blocks.get(&start).cloned() else { continue };
-            self.block(start, state, code, stepper, others);
+            self.block(index, code, stepper, others);
         }
         self.steps - before
     }
 
-    fn block(&mut self, start: u64, mut state: State, code: &Code<'_>, stepper: &mut Stepper, others: &mut dyn Others) {
+    fn block(&mut self, index: usize, code: &Code<'_>, stepper: &mut Stepper, others: &mut dyn Others) {
+        let Some(block) = self.blocks.get_mut(index) else { return };
+        block.is_queued = false;
+        block.edges.retain(|edge| edge.perhaps);
+        let (start, mut state) = (block.start, block.state.clone());
         let Some(bytes) = code.part(start).and_then(|part| part.from(start)) else {
             self.fault = Some(Fault::NoInstruction);
             return;
@@ -294,12 +343,11 @@ impl Function {
         let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
         let mut instruction = Instruction::default();
         let mut end = start;
-        self.current = start;
-        self.is_apart = start < self.home || others.begins_between(self.home + 1, start);
-        self.edges.retain(|edge| edge.from != start || edge.perhaps);
+        self.current = index;
+        self.is_apart = self.is_apart_from_home(start, others);
         loop {
-            if end != start && self.blocks.contains_key(&end) {
-                self.follow(end, state, false);
+            if end != start && self.index.contains_key(&end) {
+                self.follow(end, &state);
                 break;
             }
             self.steps += 1;
@@ -322,52 +370,78 @@ impl Function {
                 Next::End => break,
             }
         }
-        self.ends.insert(start, end);
+        self.ends.insert(start, (end, index));
+    }
+
+    /// Whether a place lies before the function, or after the next one.
+    fn is_apart_from_home(&mut self, address: u64, others: &dyn Others) -> bool {
+        let home = self.home;
+        address < home || *self.next_begin.get_or_insert_with(|| others.next_begin(home + 1)) < address
     }
 
     /// The blocks that are certainly run in this function. What follows a call that may never return is, if it leads to
     /// an end that proves the frame; else it may be another function's code.
-    fn certain(&self) -> Set<u64> {
-        let mut before: Map<u64, Vec<u64>> = Map::default();
-        let mut after: Map<u64, Vec<Edge>> = Map::default();
-        for edge in &self.edges {
-            before.entry(edge.to).or_default().push(edge.from);
-            after.entry(edge.from).or_default().push(*edge);
-        }
-        let mut proved: Set<u64> = self.proofs.clone();
-        let mut queue: Vec<u64> = proved.iter().copied().collect();
-        while let Some(block) = queue.pop() {
-            queue.extend(before.get(&block).into_iter().flatten().filter(|from| proved.insert(**from)));
-        }
-        let mut certain: Set<u64> = [self.entry].into_iter().collect();
-        let mut queue = vec![self.entry];
-        while let Some(block) = queue.pop() {
-            let next = after.get(&block).into_iter().flatten();
-            let next = next.filter(|edge| !edge.perhaps || proved.contains(&edge.to)).map(|edge| edge.to);
-            queue.extend(next.filter(|to| certain.insert(*to)));
+    fn certain(&self) -> Vec<bool> {
+        let proved = self.proved_blocks();
+        let mut certain = vec![false; self.blocks.len()];
+        let mut queue = vec![0];
+        while let Some(index) = queue.pop() {
+            let (Some(block), Some(is_certain)) = (self.blocks.get(index), certain.get_mut(index)) else { continue };
+            if core::mem::replace(is_certain, true) {
+                continue;
+            }
+            let leads = |edge: &&Edge| !edge.perhaps || proved.get(edge.to) == Some(&true);
+            queue.extend(block.edges.iter().filter(leads).map(|edge| edge.to));
         }
         certain
     }
 
-    /// Whether one of its blocks begins there.
-    pub fn has_block(&self, address: u64) -> bool {
-        self.blocks.contains_key(&address)
+    /// For each block, whether it leads to an end that proves the frame. Nothing, where nobody asks.
+    fn proved_blocks(&self) -> Vec<bool> {
+        if !self.blocks.iter().any(|block| block.edges.iter().any(|edge| edge.perhaps)) {
+            return Vec::new();
+        }
+        let mut before: Vec<Vec<usize>> = vec![Vec::new(); self.blocks.len()];
+        for (from, block) in self.blocks.iter().enumerate() {
+            for edge in &block.edges {
+                before.get_mut(edge.to).into_iter().for_each(|list| list.push(from));
+            }
+        }
+        let mut proved = vec![false; self.blocks.len()];
+        let mut queue: Vec<usize> = (0..self.blocks.len()).filter(|at| self.blocks[*at].proves).collect();
+        while let Some(index) = queue.pop() {
+            let Some(is_proved) = proved.get_mut(index) else { continue };
+            if !core::mem::replace(is_proved, true) {
+                queue.extend(before.get(index).into_iter().flatten());
+            }
+        }
+        proved
     }
 
-    /// Hands out each instruction with the facts before it: its address, its length, and a row's facts, if they are not
-    /// those of the instruction before.
-    pub fn each(&self, code: &Code<'_>, stepper: &mut Stepper, mut give: impl FnMut(u64, usize, Option<&State>)) {
+    /// Whether one of its blocks begins there.
+    pub fn has_block(&self, address: u64) -> bool {
+        self.index.contains_key(&address)
+    }
+
+    /// Hands out each instruction that is certain, by address.
+    pub fn each(&self, code: &Code<'_>, stepper: &mut Stepper, mut give: impl FnMut(Understood<'_>)) {
         let mut instruction = Instruction::default();
         let certain = self.certain();
-        for (start, end) in self.ends.iter().filter(|(start, _)| certain.contains(start)) {
-            let Some(state) = self.blocks.get(start) else { continue };
-            let mut state = state.clone();
+        for (start, (end, index)) in &self.ends {
+            let Some(block) = self.blocks.get(*index).filter(|_| certain.get(*index) == Some(&true)) else { continue };
+            let mut state = block.state.clone();
             let Some(bytes) = code.part(*start).and_then(|part| part.from(*start)) else { continue };
             let mut decoder = Decoder::with_ip(64, bytes, *start, DecoderOptions::NONE);
             let mut changed = true;
             while decoder.ip() < *end && decoder.can_decode() {
+                let address = decoder.ip();
                 decoder.decode_out(&mut instruction);
-                give(instruction.ip(), instruction.len(), changed.then_some(&state));
+                give(Understood {
+                    address,
+                    len: instruction.len(),
+                    begins_block: address == *start,
+                    state: changed.then_some(&state),
+                });
                 changed = match instruction.flow_control() {
                     FlowControl::Next => stepper.step(&mut state, &instruction),
                     FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => {
@@ -379,10 +453,7 @@ impl Function {
                     FlowControl::Call if instruction.mnemonic() == Mnemonic::Syscall => {
                         stepper.step(&mut state, &instruction)
                     }
-                    FlowControl::Call | FlowControl::IndirectCall => {
-                        state.after_call(instruction.ip());
-                        true
-                    }
+                    FlowControl::Call | FlowControl::IndirectCall => state.after_call(instruction.ip()),
                     _ => true,
                 };
             }

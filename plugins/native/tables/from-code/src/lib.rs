@@ -36,7 +36,9 @@
 #![forbid(unsafe_code)]
 
 mod code;
+mod covered;
 mod function;
+mod intern;
 pub mod noreturn;
 mod padding;
 mod program;

@@ -1,7 +1,9 @@
 //! All functions: in which order they are analysed, whether they return, and what is claimed in the end.
 
 use super::code::Code;
-use super::function::{Fault, Function, Origin, Others, Returns, FUNCTION_ALIGNMENT};
+use super::covered::Covered;
+use super::function::{Fault, Function, Origin, Others, Returns, Understood, FUNCTION_ALIGNMENT};
+use super::intern::Interned;
 use super::padding;
 use super::quick::{Map, Set};
 use super::row;
@@ -9,6 +11,7 @@ use super::state::State;
 use super::step::Stepper;
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use uunwind_core::rule::Rule;
 use uunwind_core::span::Span;
 
@@ -29,8 +32,8 @@ pub struct Claim {
     pub address: u64,
     /// Its length in bytes.
     pub len: u8,
-    /// Index of its facts; `None`: ways that lead there disagree.
-    pub facts: Option<u32>,
+    /// Number of its facts, from 1 on; `None`: ways that lead there disagree.
+    pub facts: Option<NonZeroU32>,
 }
 
 /// A function that was analysed.
@@ -72,7 +75,7 @@ impl Found {
         let rules: Vec<Option<Rule>> = self.facts.iter().map(row::rule).collect();
         let mut rows: Vec<Row> = Vec::new();
         for claim in &self.claims {
-            let rule = claim.facts.and_then(|facts| rules.get(facts as usize).copied().flatten());
+            let rule = claim.facts.and_then(|facts| rules.get(facts.get() as usize - 1).copied().flatten());
             let span = Span::sized(claim.address, u64::from(claim.len));
             match rows.last_mut() {
                 Some(last) if last.span.end >= span.start && last.rule == rule => {
@@ -113,7 +116,7 @@ impl Found {
 
     /// The facts of a claim.
     pub fn facts_of(&self, claim: &Claim) -> Option<&State> {
-        self.facts.get(claim.facts? as usize)
+        self.facts.get(claim.facts?.get() as usize - 1)
     }
 }
 
@@ -134,12 +137,27 @@ pub fn analyse(code: &Code<'_>, budget: Budget) -> Found {
     program.finish()
 }
 
+/// Functions that are analysed together, since their facts depend on whether others of them return.
+#[derive(Default)]
+struct Work {
+    /// Those that are to be carried out, the next one last.
+    stack: Vec<u64>,
+    /// All of them, by their first instructions.
+    active: Map<u64, Box<Function>>,
+    /// Which ones wait for a function.
+    waiters: Map<u64, Set<u64>>,
+    /// Those that have calls after which another function may begin.
+    doubtful: BTreeSet<u64>,
+    /// Circles that were dealt with.
+    rounds: u32,
+}
+
 /// Whether functions return, and where they begin.
 struct Known<'p> {
     returns: &'p Map<u64, Returns>,
-    begins: &'p BTreeSet<u64>,
+    begins: &'p Begins,
     code: &'p Code<'p>,
-    claimed: &'p Map<u64, u32>,
+    claimed: &'p Map<u64, NonZeroU32>,
     facts: &'p [State],
     doubtful: &'p Doubts,
 }
@@ -150,11 +168,15 @@ impl Others for Known<'_> {
     }
 
     fn begins(&self, address: u64) -> bool {
-        self.begins.contains(&address) || self.code.is_described_start(address)
+        self.begins.bits.has(address) || self.code.is_described_start(address)
     }
 
     fn begins_between(&self, start: u64, end: u64) -> bool {
-        start < end && self.begins.range(start..end).next().is_some()
+        self.next_begin(start) < end
+    }
+
+    fn next_begin(&self, address: u64) -> u64 {
+        self.begins.list.range(address..).next().map_or(u64::MAX, |begin| *begin)
     }
 
     fn after_padding(&self, address: u64) -> u64 {
@@ -163,7 +185,7 @@ impl Others for Known<'_> {
     }
 
     fn claimed(&self, block: u64) -> Option<&State> {
-        self.facts.get(*self.claimed.get(&block)? as usize)
+        self.facts.get(self.claimed.get(&block)?.get() as usize - 1)
     }
 
     fn is_doubtful(&self, address: u64, origin: Origin) -> bool {
@@ -189,37 +211,20 @@ impl Doubts {
 
     fn put(&mut self, address: u64, len: usize, origin: Origin) {
         let place = if origin == Origin::Guess { &mut self.guesses } else { &mut self.likely };
-        place.put(address, len);
+        place.put(address, len as u64);
     }
 }
 
-/// A bit for each byte of the text.
-struct Covered {
-    /// Start, end, and bits of each part.
-    parts: Vec<(Span, Vec<u64>)>,
+/// Where functions begin for certain.
+struct Begins {
+    list: BTreeSet<u64>,
+    bits: Covered,
 }
 
-impl Covered {
-    fn bit(&self, address: u64) -> Option<(usize, usize, u64)> {
-        let index = self.parts.partition_point(|(span, _)| span.start <= address).checked_sub(1)?;
-        let (span, _) = self.parts.get(index).filter(|(span, _)| span.contains(address))?;
-        let at = address - span.start;
-        Some((index, (at / 64) as usize, 1 << (at % 64)))
-    }
-
-    fn has(&self, address: u64) -> bool {
-        let found = self.bit(address);
-        found.is_some_and(|(part, word, bit)| {
-            self.parts.get(part).and_then(|(_, bits)| bits.get(word)).is_some_and(|word| word & bit != 0)
-        })
-    }
-
-    fn put(&mut self, address: u64, len: usize) {
-        for address in address..address.saturating_add(len as u64) {
-            let Some((part, word, bit)) = self.bit(address) else { return };
-            if let Some(word) = self.parts.get_mut(part).and_then(|(_, bits)| bits.get_mut(word)) {
-                *word |= bit;
-            }
+impl Begins {
+    fn insert(&mut self, address: u64) {
+        if self.list.insert(address) {
+            self.bits.put(address, 1);
         }
     }
 }
@@ -230,11 +235,9 @@ struct Program<'c> {
     left: u64,
     exhausted: bool,
     returns: Map<u64, Returns>,
-    /// Where functions begin for certain.
-    begins: BTreeSet<u64>,
+    begins: Begins,
     sure: Set<u64>,
-    facts: Map<State, u32>,
-    list: Vec<State>,
+    facts: Interned,
     claims: Vec<Claim>,
     /// The same of functions that nothing but jumps leaves.
     by_jumps: Vec<Claim>,
@@ -242,33 +245,33 @@ struct Program<'c> {
     covered: Covered,
     doubtful: Doubts,
     /// The facts at the starts of blocks.
-    claimed: Map<u64, u32>,
+    claimed: Map<u64, NonZeroU32>,
     /// What functions call that were understood.
-    called: BTreeSet<u64>,
+    called: Covered,
 }
 
 impl<'c> Program<'c> {
     fn new(code: &'c Code<'c>, budget: Budget) -> Program<'c> {
-        let bits = |span: Span| vec![0; (span.len() / 64 + 1) as usize];
-        let covered = || Covered { parts: code.text.iter().map(|part| (part.span(), bits(part.span()))).collect() };
+        let none = Covered::of(&code.text);
         let sure: Set<u64> = code.entries.iter().copied().collect();
+        let mut begins = Begins { list: BTreeSet::new(), bits: none.clone() };
+        code.entries.iter().for_each(|entry| begins.insert(*entry));
         Program {
             code,
             stepper: Stepper::new(),
             left: budget.steps,
             exhausted: false,
             returns: Map::default(),
-            begins: code.entries.iter().copied().collect(),
+            begins,
             sure,
-            facts: Map::default(),
-            list: Vec::new(),
+            facts: Interned::default(),
             claims: Vec::new(),
             by_jumps: Vec::new(),
             functions: Vec::new(),
-            covered: covered(),
-            doubtful: Doubts { likely: covered(), guesses: covered() },
+            covered: none.clone(),
+            doubtful: Doubts { likely: none.clone(), guesses: none.clone() },
             claimed: Map::default(),
-            called: BTreeSet::new(),
+            called: none,
         }
     }
 
@@ -282,27 +285,23 @@ impl<'c> Program<'c> {
         if origin != Origin::Sure && (is_in_doubt || self.code.is_in_part(entry)) {
             return;
         }
-        let mut active: Map<u64, Function> = Map::default();
-        let mut waiters: Map<u64, Set<u64>> = Map::default();
-        active.insert(entry, Function::new(entry, origin));
+        let mut work = Work { stack: vec![entry], ..Work::default() };
+        work.active.insert(entry, Box::new(Function::new(entry, origin)));
         self.returns.insert(entry, Returns::Unsettled);
-        let (mut stack, mut rounds) = (vec![entry], 0);
         loop {
-            self.follow(&mut stack, &mut active, &mut waiters);
-            let mut addresses: Vec<u64> = active.keys().copied().collect();
-            addresses.sort_unstable();
-            for address in addresses {
-                let Some(mut function) = active.remove(&address) else { continue };
-                if self.go_on(&mut function) {
-                    stack.push(address);
+            self.follow(&mut work);
+            for address in core::mem::take(&mut work.doubtful) {
+                if let Some(function) = work.active.get_mut(&address) {
+                    if self.go_on(function) {
+                        work.stack.push(address);
+                    }
                 }
-                active.insert(address, function);
             }
-            if stack.is_empty() && !self.go_round(&mut stack, &mut active, &mut waiters, &mut rounds) {
+            if work.stack.is_empty() && !self.go_round(&mut work) {
                 break;
             }
         }
-        let mut all: Vec<Function> = active.into_values().collect();
+        let mut all: Vec<Box<Function>> = work.active.into_values().collect();
         all.sort_by_key(|function| function.entry);
         for function in all {
             self.settle(&function);
@@ -310,7 +309,8 @@ impl<'c> Program<'c> {
     }
 
     /// Carries out the functions of a stack, and those that they call and of which it is not known whether they return.
-    fn follow(&mut self, stack: &mut Vec<u64>, active: &mut Map<u64, Function>, waiters: &mut Map<u64, Set<u64>>) {
+    fn follow(&mut self, work: &mut Work) {
+        let Work { stack, active, waiters, doubtful, .. } = work;
         while let Some(address) = stack.pop() {
             let Some(mut function) = active.remove(&address) else { continue };
             if self.left == 0 {
@@ -337,13 +337,16 @@ impl<'c> Program<'c> {
                         if found.is_none() {
                             self.returns.insert(wait.callee, Returns::Unsettled);
                             let origin = if wait.is_tail { Origin::Likely } else { Origin::Sure };
-                            active.insert(wait.callee, Function::new(wait.callee, origin));
+                            active.insert(wait.callee, Box::new(Function::new(wait.callee, origin)));
                             stack.push(wait.callee);
                         }
                         waiters.entry(wait.callee).or_default().insert(address);
                         function.waits.push(wait);
                     }
                 }
+            }
+            if !function.doubtful.is_empty() {
+                doubtful.insert(address);
             }
             active.insert(address, function);
             if again {
@@ -353,17 +356,12 @@ impl<'c> Program<'c> {
     }
 
     /// Where functions only wait for each other: settles those that never return; else lets one of a circle go on, and
-    /// after many `rounds` all of them, as if its callees may return. Calls in a circle that has no end are no program:
+    /// after many rounds all of them, as if its callees may return. Calls in a circle that has no end are no program:
     /// a way out was not seen, such as one that begins where an exception is caught. Returns whether there is something
     /// to do.
-    fn go_round(
-        &mut self,
-        stack: &mut Vec<u64>,
-        active: &mut Map<u64, Function>,
-        waiters: &mut Map<u64, Set<u64>>,
-        rounds: &mut u32,
-    ) -> bool {
-        let ends = |function: &&Function| function.waits.is_empty() && !function.returns && function.fault.is_none();
+    fn go_round(&mut self, work: &mut Work) -> bool {
+        let Work { stack, active, waiters, doubtful, rounds } = work;
+        let ends = |function: &&Box<Function>| function.waits.is_empty() && !function.returns && function.fault.is_none();
         for function in active.values().filter(ends) {
             if self.returns.insert(function.entry, Returns::Never) != Some(Returns::Never) {
                 stack.extend(waiters.remove(&function.entry).unwrap_or_default());
@@ -392,18 +390,21 @@ impl<'c> Program<'c> {
             for wait in core::mem::take(&mut function.waits) {
                 function.after_unknown(wait, &self.known());
             }
+            if !function.doubtful.is_empty() {
+                doubtful.insert(*at);
+            }
         }
         true
     }
 
     fn known(&self) -> Known<'_> {
-        let Program { returns, begins, code, claimed, list, doubtful, .. } = self;
-        Known { returns, begins, code, claimed, facts: list, doubtful }
+        let Program { returns, begins, code, claimed, facts, doubtful, .. } = self;
+        Known { returns, begins, code, claimed, facts: &facts.list, doubtful }
     }
 
     fn run(&mut self, function: &mut Function) {
-        let Program { returns, begins, code, claimed, list, doubtful, stepper, .. } = self;
-        let mut known = Known { returns, begins, code, claimed, facts: list, doubtful };
+        let Program { returns, begins, code, claimed, facts, doubtful, stepper, .. } = self;
+        let mut known = Known { returns, begins, code, claimed, facts: &facts.list, doubtful };
         let steps = function.run(code, stepper, &mut known);
         self.left = self.left.saturating_sub(steps);
     }
@@ -467,27 +468,37 @@ impl<'c> Program<'c> {
             return;
         }
         self.begins.insert(entry);
-        let Program { code, facts, list, claims, by_jumps: others, covered, claimed, called, stepper, .. } = self;
+        let Program { code, facts, claims, by_jumps: others, covered, claimed, called, stepper, .. } = self;
         let claims = if by_jumps { others } else { claims };
         let mut last = None;
-        function.each(code, stepper, |address, len, state| {
+        // Addresses that nothing describes, and what is covered up to now.
+        let (mut free, mut run) = (Span::new(0, 0), Span::new(0, 0));
+        function.each(code, stepper, |Understood { address, len, begins_block, state }| {
             if let Some(state) = state {
-                let state = state.facts();
-                last = Some(*facts.entry(state).or_insert_with_key(|state| {
-                    list.push(state.clone());
-                    list.len() as u32 - 1
-                }));
-                if let Some(last) = last.filter(|_| function.facts_at(address).is_some()) {
+                last = NonZeroU32::new(facts.number(state.facts()) + 1);
+                if let Some(last) = last.filter(|_| begins_block) {
                     claimed.entry(address).or_insert(last);
                 }
             }
-            called.extend(code.called_by(address, len));
-            let end = address.saturating_add(len.saturating_sub(1) as u64);
-            if !code.is_described(address) && !code.is_described(end) {
-                covered.put(address, len);
-                claims.push(Claim { address, len: len as u8, facts: last });
+            if let Some(callee) = code.called_by(address, len) {
+                called.put(callee, 1);
             }
+            let end = address.saturating_add(len as u64);
+            if !(free.start <= address && end <= free.end) {
+                if code.is_described(address) || code.is_described(end.saturating_sub(1)) {
+                    return;
+                }
+                free = Span::new(address, code.next_described(address));
+            }
+            if run.end == address {
+                run.end = end;
+            } else {
+                covered.put(run.start, run.len());
+                run = Span::new(address, end);
+            }
+            claims.push(Claim { address, len: len as u8, facts: last });
         });
+        covered.put(run.start, run.len());
     }
 
     /// Looks for functions in text that nothing covers. `origin`: those that are likely, or all.
@@ -511,8 +522,9 @@ impl<'c> Program<'c> {
                     }
                     undescribed = self.code.next_described(at);
                 }
-                if self.covered.has(at) {
-                    (at, may_begin, after_space) = (at + 1, true, false);
+                let end = self.covered.end(at).min(undescribed);
+                if end > at {
+                    (at, may_begin, after_space) = (end, true, false);
                     continue;
                 }
                 let filled = padding::len(bytes);
@@ -567,52 +579,69 @@ impl<'c> Program<'c> {
 
     fn finish(mut self) -> Found {
         self.judge_jumps();
-        self.claims.sort_by_key(|claim| (claim.address, claim.len));
-        self.leave_out_what_runs_into_functions();
-        let mut claims: Vec<Claim> = Vec::with_capacity(self.claims.len());
-        for claim in core::mem::take(&mut self.claims) {
-            let Some(last) = claims.last_mut().filter(|last| last.address + u64::from(last.len) > claim.address) else {
-                claims.push(claim);
-                continue;
-            };
-            if last.facts != claim.facts {
-                last.facts = self.agreed(last.facts, claim.facts);
-            }
-            if last.address != claim.address {
-                let facts = last.facts;
-                claims.push(Claim { facts, ..claim });
-            }
-        }
+        let claims = in_order(core::mem::take(&mut self.claims));
+        let claims = self.of_each_place(claims);
         self.functions.sort_by_key(|function| function.entry);
-        Found { claims, facts: self.list, functions: self.functions, exhausted: self.exhausted }
+        Found { claims, facts: self.facts.list, functions: self.functions, exhausted: self.exhausted }
     }
 
-    /// Leaves out what is claimed of a function that is called, with another frame than functions are called with: for
+    /// Claims by address, without repetitions, of what may be run.
+    ///
+    /// Left out is what is claimed of a function that is called, with another frame than functions are called with: for
     /// a value that cannot be, LLVM's tables of jumps lead to the end of the function, where another one begins. From
     /// there up to the next one, what follows may come from that way.
-    fn leave_out_what_runs_into_functions(&mut self) {
-        let as_at_entry: Vec<bool> = self.list.iter().map(State::is_as_at_entry).collect();
+    fn of_each_place(&mut self, mut claims: Vec<Claim>) -> Vec<Claim> {
+        let as_at_entry: Vec<bool> = self.facts.list.iter().map(State::is_as_at_entry).collect();
+        let has_other_frame = |claim: &Claim| {
+            claim.facts.is_some_and(|facts| as_at_entry.get(facts.get() as usize - 1) == Some(&false))
+        };
         let (mut end, mut is_other) = (0, false);
-        let Program { claims, called, .. } = self;
-        claims.retain(|claim| {
-            if called.contains(&claim.address) {
-                is_other = claim.facts.is_some_and(|facts| as_at_entry.get(facts as usize) == Some(&false));
+        // Those before this index are kept.
+        let mut kept = 0;
+        for index in 0..claims.len() {
+            let claim = claims[index];
+            if self.called.has(claim.address) {
+                is_other = has_other_frame(&claim);
             } else if claim.address > end {
                 is_other = false;
             }
             end = claim.address + u64::from(claim.len);
-            !is_other
-        });
+            if is_other {
+                continue;
+            }
+            let mut facts = claim.facts;
+            if let Some(last) = claims[..kept].last_mut().filter(|last| last.address + u64::from(last.len) > claim.address)
+            {
+                if last.facts != facts {
+                    facts = self.agreed(last.facts, facts);
+                    last.facts = facts;
+                }
+                if last.address == claim.address {
+                    continue;
+                }
+            }
+            claims[kept] = Claim { facts, ..claim };
+            kept += 1;
+        }
+        claims.truncate(kept);
+        claims
     }
 
     /// What two ways agree on.
-    fn agreed(&mut self, one: Option<u32>, other: Option<u32>) -> Option<u32> {
-        let mut state = self.list.get(one? as usize)?.clone();
-        state.join(self.list.get(other? as usize)?);
-        let state = state.facts();
-        Some(*self.facts.entry(state).or_insert_with_key(|state| {
-            self.list.push(state.clone());
-            self.list.len() as u32 - 1
-        }))
+    fn agreed(&mut self, one: Option<NonZeroU32>, other: Option<NonZeroU32>) -> Option<NonZeroU32> {
+        let of = |number: Option<NonZeroU32>| self.facts.list.get(number?.get() as usize - 1);
+        let mut state = of(one)?.clone();
+        state.join(of(other)?);
+        NonZeroU32::new(self.facts.number(state.facts()) + 1)
     }
+}
+
+/// Claims by address and length. Each function's come in runs by address, most of which no other one's overlap.
+fn in_order(claims: Vec<Claim>) -> Vec<Claim> {
+    let follows = |one: &Claim, other: &Claim| one.address + u64::from(one.len) == other.address;
+    let mut runs: Vec<&[Claim]> = claims.chunk_by(follows).collect();
+    runs.sort_by_key(|run| run.first().map(|claim| claim.address));
+    let mut ordered = runs.concat();
+    ordered.sort_by_key(|claim| (claim.address, claim.len));
+    ordered
 }

@@ -3,6 +3,8 @@
 //! A fact holds on every way that leads there. Where two ways meet, what they do not agree on is no fact any more, so
 //! facts only get fewer, and the search for them ends.
 
+use std::rc::Rc;
+
 /// Number of general registers.
 pub const REGISTERS: usize = 16;
 /// Numbers of registers as instructions encode them.
@@ -119,9 +121,9 @@ pub enum Compared {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State {
     regs: [Value; REGISTERS],
-    /// By base and place.
-    slots: Vec<Slot>,
-    limits: Vec<Limit>,
+    /// By base and place. Shared with the states that it was copied to, until one of them changes it, as limits are.
+    slots: Rc<Vec<Slot>>,
+    limits: Rc<Vec<Limit>>,
     /// The instruction that aligned the stack pointer; 0: none.
     aligned_at: u64,
     /// Of the last comparison.
@@ -141,7 +143,7 @@ impl State {
         for register in CALLEE_SAVED {
             regs[register] = Value::Original(register as u8);
         }
-        let (slots, limits) = (Vec::new(), Vec::new());
+        let (slots, limits) = (Rc::default(), Rc::default());
         State { regs, slots, limits, aligned_at: 0, compared: Compared::Nothing, lost: false, overwritten: false }
     }
 
@@ -168,9 +170,7 @@ impl State {
         let mut changed = was_lost != self.lost;
         if let (Value::Cfa(at), Value::Stack) = (old, new) {
             // What lies below may be overwritten from now on.
-            let before = self.slots.len();
-            self.slots.retain(|slot| slot.base != Base::Cfa || slot.at >= at);
-            changed |= before != self.slots.len();
+            changed |= keep(&mut self.slots, |slot| slot.base != Base::Cfa || slot.at >= at);
         }
         changed
     }
@@ -183,7 +183,7 @@ impl State {
                 *value = Value::NOTHING;
             }
         }
-        self.limits.retain(|limit| limit.value != by);
+        keep(&mut self.limits, |limit| limit.value != by);
         if matches!(self.compared, Compared::Value { value, .. } if value == by) {
             self.compared = Compared::Nothing;
         }
@@ -195,10 +195,11 @@ impl State {
         if value == 0 {
             return;
         }
-        let is_full = self.limits.len() >= MOST_LIMITS;
-        match self.limits.iter_mut().find(|limit| limit.value == value && limit.bits == bits) {
+        let limits = Rc::make_mut(&mut self.limits);
+        let is_full = limits.len() >= MOST_LIMITS;
+        match limits.iter_mut().find(|limit| limit.value == value && limit.bits == bits) {
             Some(limit) => limit.most = limit.most.min(most),
-            None if !is_full => self.limits.push(Limit { value, bits, most }),
+            None if !is_full => limits.push(Limit { value, bits, most }),
             None => {}
         }
     }
@@ -224,7 +225,7 @@ impl State {
                 *value = Value::NOTHING;
             }
         }
-        self.slots.retain(|slot| slot.base != Base::Aligned && !matches!(slot.value, Value::Aligned(_)));
+        keep(&mut self.slots, |slot| slot.base != Base::Aligned && !matches!(slot.value, Value::Aligned(_)));
         self.aligned_at = 0;
     }
 
@@ -235,34 +236,35 @@ impl State {
 
     /// Writes `size` bytes to a place of the stack; `value`: what is known of them. Returns whether a row may change.
     pub fn store(&mut self, base: Base, at: i64, size: i64, value: Value) -> bool {
-        let before = self.slots.len();
         let overlaps = |slot: &Slot| slot.base == base && slot.at < at.saturating_add(size) && at < slot.at + 8;
-        self.slots.retain(|slot| !overlaps(slot));
-        let mut changed = before != self.slots.len();
+        let mut changed = keep(&mut self.slots, |slot| !overlaps(slot));
         if base == Base::Cfa && at < 0 && at.saturating_add(size) > -8 {
             changed |= !self.overwritten;
             self.overwritten = true;
         }
         if size == 8 && value.matters() && self.slots.len() < MOST_SLOTS && at.checked_add(8).is_some() {
             let place = self.slots.partition_point(|slot| (slot.base, slot.at) < (base, at));
-            self.slots.insert(place, Slot { base, at, value });
+            Rc::make_mut(&mut self.slots).insert(place, Slot { base, at, value });
             changed = true;
         }
         changed
     }
 
-    /// What the call at an address leaves.
-    pub fn after_call(&mut self, by: u64) {
+    /// What the call at an address leaves. Returns whether a row may change.
+    pub fn after_call(&mut self, by: u64) -> bool {
+        let mut changed = false;
         for register in CALLER_SAVED {
-            self.regs[register] = Value::NOTHING;
+            let old = core::mem::replace(&mut self.regs[register], Value::NOTHING);
+            changed |= old.matters();
         }
         self.set_new(RAX, by);
         self.compared = Compared::Nothing;
-        match self.get(RSP) {
-            Value::Cfa(sp) => self.slots.retain(|slot| slot.base != Base::Cfa || slot.at >= sp),
-            Value::Aligned(sp) => self.slots.retain(|slot| slot.base != Base::Aligned || slot.at >= sp),
-            _ => {}
-        }
+        changed
+            | match self.get(RSP) {
+                Value::Cfa(sp) => keep(&mut self.slots, |slot| slot.base != Base::Cfa || slot.at >= sp),
+                Value::Aligned(sp) => keep(&mut self.slots, |slot| slot.base != Base::Aligned || slot.at >= sp),
+                _ => false,
+            }
     }
 
     /// What both states agree on. `at`: where they meet.
@@ -297,13 +299,14 @@ impl State {
             changed |= *own != joined;
             *own = joined;
         }
-        let before = self.slots.len();
-        self.slots
-            .retain(|slot| other.slots.iter().any(|their| their == slot && (other_has || slot.base == Base::Cfa)));
-        changed |= before != self.slots.len();
-        let before = self.limits.len();
-        self.limits.retain(|limit| other.limits.contains(limit));
-        changed |= before != self.limits.len();
+        if !(other_has && is_same(&self.slots, &other.slots)) {
+            changed |= keep(&mut self.slots, |slot| {
+                other.slots.iter().any(|their| their == slot && (other_has || slot.base == Base::Cfa))
+            });
+        }
+        if !is_same(&self.limits, &other.limits) {
+            changed |= keep(&mut self.limits, |limit| other.limits.contains(limit));
+        }
         if self.compared != other.compared && self.compared != Compared::Nothing {
             self.compared = Compared::Nothing;
             changed = true;
@@ -322,7 +325,7 @@ impl State {
                 *value = Value::NOTHING;
             }
         }
-        facts.limits.clear();
+        keep(&mut facts.limits, |_| false);
         facts.compared = Compared::Nothing;
         facts
     }
@@ -348,7 +351,7 @@ impl State {
     /// Forgets what has been saved, where the frame has ended. Returns whether there was anything.
     pub fn end_frame(&mut self) -> bool {
         let had = self.has_saved();
-        self.slots.clear();
+        keep(&mut self.slots, |_| false);
         had
     }
 
@@ -358,4 +361,21 @@ impl State {
         let kept = CALLEE_SAVED.iter().all(|register| self.get(*register) == Value::Original(*register as u8));
         self.get(RSP) == Value::Cfa(-8) && kept && self.is_whole()
     }
+}
+
+/// Keeps what is wanted of a list, which others may share. Returns whether anything was left out.
+fn keep<T: Clone>(list: &mut Rc<Vec<T>>, wanted: impl Fn(&T) -> bool) -> bool {
+    let changes = !list.iter().all(&wanted);
+    if changes {
+        match Rc::get_mut(list) {
+            Some(own) => own.retain(wanted),
+            None => *list = Rc::new(list.iter().filter(|one| wanted(one)).cloned().collect()),
+        }
+    }
+    changes
+}
+
+/// Whether lists are equal, most of which are one.
+fn is_same<T: PartialEq>(one: &Rc<Vec<T>>, other: &Rc<Vec<T>>) -> bool {
+    Rc::ptr_eq(one, other) || one == other
 }

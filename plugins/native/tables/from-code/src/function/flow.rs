@@ -2,7 +2,7 @@
 
 use super::{Fault, Function, Next, Others, Returns, Wait, FUNCTION_ALIGNMENT};
 use crate::code::Code;
-use crate::state::{State, Value, RAX, RSP};
+use crate::state::{Compared, State, Value, RAX, RSP};
 use crate::step::{self, branch, Stepper, MOST_ENTRIES, UNLIMITED};
 use iced_x86::{Code as Opcode, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
@@ -49,9 +49,14 @@ impl Function {
             FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => {
                 stepper.step(state, instruction);
                 if matches!(instruction.op0_kind(), OpKind::NearBranch64) {
-                    let mut taken = state.clone();
-                    branch(&mut taken, instruction, true);
-                    self.jump(instruction.near_branch_target(), taken, code, others);
+                    let target = instruction.near_branch_target();
+                    if state.compared == Compared::Nothing {
+                        self.jump(target, state, code, others);
+                    } else {
+                        let mut taken = state.clone();
+                        branch(&mut taken, instruction, true);
+                        self.jump(target, &taken, code, others);
+                    }
                     branch(state, instruction, false);
                 }
                 Next::On
@@ -61,7 +66,7 @@ impl Function {
                     self.fault = Some(Fault::NoInstruction);
                     return Next::End;
                 }
-                self.jump(instruction.near_branch_target(), state.clone(), code, others);
+                self.jump(instruction.near_branch_target(), state, code, others);
                 Next::End
             }
             FlowControl::IndirectBranch => {
@@ -109,46 +114,52 @@ impl Function {
     fn prove(&mut self, by_return: bool) {
         self.proved = true;
         self.by_return |= by_return;
-        self.proofs.insert(self.current);
+        self.proves(self.current);
     }
 
     /// A jump to a place of the file.
-    fn jump(&mut self, target: u64, mut state: State, code: &Code<'_>, others: &mut dyn Others) {
+    fn jump(&mut self, target: u64, state: &State, code: &Code<'_>, others: &mut dyn Others) {
         let outside = code.part(target).is_none();
-        let is_as_at_entry = state.is_as_at_entry();
-        let had_frame = is_as_at_entry && state.end_frame();
+        if !state.is_as_at_entry() {
+            if outside {
+                self.fault = Some(Fault::IndirectJump);
+            } else {
+                self.go_on(target, state, others);
+            }
+            return;
+        }
+        let mut state = state.clone();
+        let had_frame = state.end_frame();
         let begins = || others.begins(target) || had_frame && others.was_analysed(target);
-        if is_as_at_entry && (outside || target != self.entry && begins()) {
+        if outside || target != self.entry && begins() {
             // It returns to the caller of this one.
             let never = code.never.contains(&target);
             self.returns |= !never;
             let returns = code.returning.contains(&target) || others.returns(target) == Returns::Yes;
             self.returned |= returns;
             self.prove(returns);
-        } else if outside {
-            self.fault = Some(Fault::IndirectJump);
-        } else if is_as_at_entry && (had_frame || !self.is_guessed()) && self.is_function_apart(target, others) {
+        } else if (had_frame || !self.is_guessed()) && self.is_function_apart(target, others) {
             if !self.waits.iter().any(|wait| wait.is_tail && (wait.callee, wait.from) == (target, self.current)) {
                 let wait = Wait { is_tail: true, ..self.wait(target, target, state) };
                 self.waits.push(wait);
             }
         } else {
-            self.go_on(target, state, others);
+            self.go_on(target, &state, others);
         }
     }
 
     /// Whether a jump leads to what seems to be another function: it is aligned as functions are, and lies before this
     /// one, or after the next one.
-    fn is_function_apart(&self, target: u64, others: &dyn Others) -> bool {
-        let is_apart = target < self.home || others.begins_between(self.home + 1, target);
-        is_apart && target.is_multiple_of(FUNCTION_ALIGNMENT) && !self.blocks.contains_key(&target)
+    fn is_function_apart(&mut self, target: u64, others: &dyn Others) -> bool {
+        self.is_apart_from_home(target, others)
+            && target.is_multiple_of(FUNCTION_ALIGNMENT) && !self.has_block(target)
     }
 
     /// Goes on in a block, unless it is another function's and the same was found there.
-    fn go_on(&mut self, target: u64, state: State, others: &mut dyn Others) {
+    fn go_on(&mut self, target: u64, state: &State, others: &mut dyn Others) {
         let is_doubtful = |address| others.is_doubtful(address, self.origin);
         match others.claimed(target) {
-            Some(claimed) if !self.blocks.contains_key(&target) && *claimed == state.facts() => {
+            Some(claimed) if !self.has_block(target) && *claimed == state.facts() => {
                 self.returns = true;
                 self.prove(true);
             }
@@ -156,7 +167,7 @@ impl Function {
             None if self.is_guessed() && is_doubtful(target) && !is_doubtful(self.entry) => {
                 self.fault = Some(Fault::Disagreement);
             }
-            _ => self.follow(target, state, false),
+            _ => self.follow(target, state),
         }
     }
 
@@ -199,7 +210,7 @@ impl Function {
                 };
                 let targets: Vec<u64> = targets.into_iter().filter(|target| !is_end(*target)).collect();
                 for target in targets {
-                    self.jump(target, state.clone(), code, others);
+                    self.jump(target, state, code, others);
                 }
             }
             // It may be a jump within a function of which this is only a part.
@@ -298,7 +309,7 @@ impl Function {
     /// the function that is called may be one that returns or not, as its arguments say.
     fn may_end(&mut self, wait: &Wait, others: &dyn Others) -> bool {
         let begins = if wait.is_apart { wait.next } else { others.after_padding(wait.next) };
-        if !(wait.is_apart || begins.is_multiple_of(FUNCTION_ALIGNMENT)) || self.blocks.contains_key(&begins) {
+        if !(wait.is_apart || begins.is_multiple_of(FUNCTION_ALIGNMENT)) || self.has_block(begins) {
             return false;
         }
         match self.doubtful.iter_mut().find(|known| known.next == begins) {
