@@ -475,7 +475,11 @@ impl<'c> Program<'c> {
         let (mut free, mut run) = (Span::new(0, 0), Span::new(0, 0));
         function.each(code, stepper, |Understood { address, len, begins_block, state }| {
             if let Some(state) = state {
-                last = NonZeroU32::new(facts.number(state.facts()) + 1);
+                // Mostly a register has changed that no row depends on.
+                let before = last.and_then(|last: NonZeroU32| facts.list.get(last.get() as usize - 1));
+                if !before.is_some_and(|before| state.has_facts(before)) {
+                    last = NonZeroU32::new(facts.number(state.facts()) + 1);
+                }
                 if let Some(last) = last.filter(|_| begins_block) {
                     claimed.entry(address).or_insert(last);
                 }
@@ -636,12 +640,30 @@ impl<'c> Program<'c> {
     }
 }
 
-/// Claims by address and length. Each function's come in runs by address, most of which no other one's overlap.
+/// Claims by address and length. Each function's come in runs by address, most of which no others overlap.
 fn in_order(claims: Vec<Claim>) -> Vec<Claim> {
     let follows = |one: &Claim, other: &Claim| one.address + u64::from(one.len) == other.address;
     let mut runs: Vec<&[Claim]> = claims.chunk_by(follows).collect();
     runs.sort_by_key(|run| run.first().map(|claim| claim.address));
-    let mut ordered = runs.concat();
-    ordered.sort_by_key(|claim| (claim.address, claim.len));
+    let mut ordered: Vec<Claim> = Vec::with_capacity(claims.len());
+    // Where runs begin that overlap, how many they are, and where they end.
+    let (mut from, mut count, mut end) = (0, 0, 0);
+    for run in runs {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
+        if first.address >= end {
+            sort_overlapping(&mut ordered, from, count);
+            (from, count) = (ordered.len(), 0);
+        }
+        ordered.extend_from_slice(run);
+        (count, end) = (count + 1, end.max(last.address + u64::from(last.len)));
+    }
+    sort_overlapping(&mut ordered, from, count);
     ordered
+}
+
+/// Sorts claims from an index on, if they are of more than one run.
+fn sort_overlapping(claims: &mut [Claim], from: usize, runs: usize) {
+    if runs > 1 {
+        claims.get_mut(from..).into_iter().for_each(|part| part.sort_by_key(|claim| (claim.address, claim.len)));
+    }
 }

@@ -12,6 +12,9 @@ pub const UNLIMITED: u32 = u32::MAX;
 /// Carries out instructions.
 pub struct Stepper {
     info: InstructionInfoFactory,
+    /// Instructions that change no fact, by [`Stepper::kind`]: no operand is a general register, no other one is written,
+    /// and no memory. To ask for all that an instruction uses takes longer than to decode it.
+    idle: Vec<bool>,
 }
 
 /// The number of a general register of any size; `None` for other registers.
@@ -131,7 +134,7 @@ fn pop(state: &mut State, size: i64) -> (Value, bool) {
 impl Stepper {
     /// One stepper serves any number of instructions.
     pub fn new() -> Stepper {
-        Stepper { info: InstructionInfoFactory::new() }
+        Stepper { info: InstructionInfoFactory::new(), idle: Vec::new() }
     }
 
     /// The facts after an instruction that goes on with the next one. Returns whether a row may differ.
@@ -339,10 +342,14 @@ impl Stepper {
 
     /// Any other instruction: what it writes is unknown. `exchanges`: it writes both of its operands.
     fn other(&mut self, state: &mut State, instruction: &Instruction, exchanges: bool) -> bool {
-        // An instruction whose operands are vectors only writes no general register, but for those that name one.
+        let kind = Stepper::kind(instruction);
+        if kind.is_some_and(|kind| self.idle.get(kind) == Some(&true)) {
+            return false;
+        }
         let ip = instruction.ip();
         let moved = instruction.stack_pointer_increment();
         let mut changed = false;
+        let mut is_idle = moved == 0 && !exchanges;
         let info = self.info.info_options(instruction, InstructionInfoOptions::NONE);
         let writes = |access| {
             matches!(access, OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
@@ -352,13 +359,16 @@ impl Stepper {
             if !(writes(memory.access()) || exchanges) || by_stack {
                 continue;
             }
+            is_idle = false;
             if let Some((base, at)) = place(state, instruction) {
                 let size = (memory.memory_size().size() as i64).max(1);
                 changed |= state.store(base, at, size, Value::NOTHING);
             }
         }
         for used in info.used_registers().iter().filter(|used| writes(used.access())) {
-            match number(used.register()) {
+            let register = number(used.register());
+            is_idle &= register.is_none();
+            match register {
                 // Below, by what it adds.
                 Some(RSP) if moved != 0 => {}
                 Some(RSP) => changed |= state.set(RSP, Value::NOTHING),
@@ -371,7 +381,25 @@ impl Stepper {
         } else if moved > 0 {
             changed |= state.set(RSP, state.get(RSP).plus(i64::from(moved)));
         }
+        if let Some(kind) = kind.filter(|_| is_idle) {
+            self.idle.resize(self.idle.len().max(kind + 1), false);
+            self.idle.get_mut(kind).into_iter().for_each(|idle| *idle = true);
+        }
         changed
+    }
+
+    /// A number for instructions that use the same registers, but for those that operands name, and access memory in the
+    /// same way. `None`: an operand is a general register.
+    fn kind(instruction: &Instruction) -> Option<usize> {
+        let mut accesses_memory = false;
+        for operand in 0..instruction.op_count() {
+            match instruction.op_kind(operand) {
+                OpKind::Register if number(instruction.op_register(operand)).is_some() => return None,
+                OpKind::Memory => accesses_memory = true,
+                _ => {}
+            }
+        }
+        Some(instruction.code() as usize * 2 + usize::from(accesses_memory))
     }
 }
 

@@ -157,9 +157,13 @@ impl Function {
 
     /// Goes on in a block, unless it is another function's and the same was found there.
     fn go_on(&mut self, target: u64, state: &State, others: &mut dyn Others) {
+        if !self.is_guessed() && self.has_block(target) {
+            self.follow(target, state);
+            return;
+        }
         let is_doubtful = |address| others.is_doubtful(address, self.origin);
         match others.claimed(target) {
-            Some(claimed) if !self.has_block(target) && *claimed == state.facts() => {
+            Some(claimed) if !self.has_block(target) && state.has_facts(claimed) => {
                 self.returns = true;
                 self.prove(true);
             }
