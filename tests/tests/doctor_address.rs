@@ -3,6 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use uunwind_core::regs::RSP;
+use uunwind_elf::Image;
+use uunwind_tables::{Table, TableAnswer};
+use uunwind_tables_build::of_image;
 use uunwind_tests::readelf_rows::{self, Row};
 use uunwind_tests::{compile, paths, uu};
 
@@ -238,4 +242,33 @@ fn what_is_no_address_of_the_file_is_refused_with_what_to_do() {
         assert_eq!(code, Some(125), "{what}: {text}");
         assert!(text.contains(words), "{what}: {text}");
     }
+}
+
+/// More code than is analysed: that is said, and what was analysed before has its rules.
+#[test]
+fn code_that_takes_too_much_work_costs_no_other_code() {
+    let scratch = paths::scratch("doctor-address-budget");
+    // Functions of 1.9 MB of `cmc` each: 20 million instructions are carried out for a table, two million for a function.
+    let long = ".globl long_\\@\n.type long_\\@, @function\nlong_\\@: .fill 1900000, 1, 0xf5\nret\n.size long_\\@, . - long_\\@\n";
+    let early = ".globl early\n.type early, @function\nearly: push %rbx\nnop\npop %rbx\nret\n.size early, . - early\n";
+    let source = format!(
+        ".text\n{early}.macro long\n{long}.endm\n.rept 12\nlong\n.endr\n.section .note.GNU-stack,\"\",@progbits\n"
+    );
+    std::fs::write(scratch.join("long.s"), source).expect("scratch");
+    let options = ["-shared", "-nostdlib", "-Wl,--build-id"];
+    let file = compile::gcc_files(&scratch, "long.so", &[scratch.join("long.s")], &options);
+    let (said, code) = run(&scratch, &file.display().to_string());
+    let words = "some code that nothing describes was not analysed: it takes more work than a table may";
+    assert!(code == Some(0) && said.contains(words), "{said}");
+    // In the table, too, after its push.
+    let image = Image::open(&file).expect("an object");
+    let start = image.section(b".text").expect("text").address;
+    let built = of_image(&image, 1).expect("a table");
+    let mut words = vec![0u64; built.len().div_ceil(8)];
+    // SAFETY: integers, as bytes.
+    let place = unsafe { &mut words.align_to_mut::<u8>().1[..built.len()] };
+    place.copy_from_slice(&built);
+    let TableAnswer::Short(short) = Table::new(place).expect("whole").find(start + 1) else { panic!("no rule") };
+    let rule = short.pack().unpack().expect("a rule");
+    assert_eq!((rule.cfa_register, rule.cfa_offset, rule.slots[0]), (RSP, 16, -2));
 }

@@ -32,6 +32,10 @@ pub fn describe(name: &impl Display, d: &Diagnosis, most: usize) -> String {
     match &d.table {
         Ok(table) => {
             lines.add(format_args!("rule table     from {}: {} rows, {} bytes", table.from, table.rows, table.bytes));
+            if table.code_left_out {
+                let why = "some code that nothing describes was not analysed: it takes more work than a table may";
+                lines.add(format_args!("               {why}"));
+            }
         }
         Err(why) => lines.add(format_args!("rule table     none: {why}")),
     }

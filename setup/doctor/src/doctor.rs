@@ -8,7 +8,7 @@ use super::{eh_frame, padding, sframe, Refusal};
 use uunwind_core::objects::UNIQUE_BUILD_ID;
 use uunwind_elf::Image;
 use uunwind_sframe::Fault;
-use uunwind_tables::format::{TableHead, FROM_CODE, FROM_DEBUG_FRAME, FROM_EH_FRAME};
+use uunwind_tables::format::{TableHead, CODE_LEFT_OUT, FROM_CODE, FROM_DEBUG_FRAME, FROM_EH_FRAME};
 use uunwind_tables::Table;
 use uunwind_tables_build as rules;
 
@@ -59,6 +59,8 @@ pub struct RuleTable {
     pub bytes: usize,
     /// Rows in it.
     pub rows: usize,
+    /// Of some functions that nothing describes the machine code was not analysed.
+    pub code_left_out: bool,
 }
 
 /// Summary of a section of call frame information.
@@ -220,7 +222,8 @@ pub(super) fn table_of(image: &Image) -> Result<Built, String> {
     let sources = [(FROM_EH_FRAME, ".eh_frame"), (FROM_DEBUG_FRAME, ".debug_frame"), (FROM_CODE, "machine code")];
     let from: Vec<&str> = sources.iter().filter(|(bit, _)| head.sources & bit != 0).map(|(_, name)| *name).collect();
     let from = from.join(" and ");
-    let summary = RuleTable { from, bytes: table.len(), rows: head.rows as usize };
+    let code_left_out = head.sources & CODE_LEFT_OUT != 0;
+    let summary = RuleTable { from, bytes: table.len(), rows: head.rows as usize, code_left_out };
     Ok(Built { bytes: Aligned::new(&table), summary })
 }
 

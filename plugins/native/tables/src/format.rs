@@ -11,7 +11,7 @@
 //! 36   shift       u8   5 to 24
 //! 37   row_bytes   u8   2, 3 or 4
 //! 38   index_bytes u8   2 or 4
-//! 39   sources     u8   bit 0: .eh_frame, bit 1: .debug_frame, bit 2: machine code
+//! 39   sources     u8   bit 0: .eh_frame, bit 1: .debug_frame, bit 2: machine code, bit 3: not of all of it
 //! 40   the rules        u32 each
 //!      the index        index_bytes x (blocks + 1): number of the first row in each block; then the number of rows
 //!      the rows         row_bytes each, ascending
@@ -41,6 +41,9 @@ pub const FROM_EH_FRAME: u8 = 1;
 pub const FROM_DEBUG_FRAME: u8 = 2;
 /// Bit of [`TableHead::sources`]: machine code, of functions that nothing describes.
 pub const FROM_CODE: u8 = 4;
+/// Bit of [`TableHead::sources`]: of some functions that nothing describes the machine code was not analysed, since that
+/// takes more work than a table may.
+pub const CODE_LEFT_OUT: u8 = 8;
 
 /// The first [`HEAD_BYTES`] bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -16,7 +16,7 @@ use uunwind_eh_frame::entry::{Entry, Section};
 use uunwind_eh_frame::program::{initial, rows};
 use uunwind_eh_frame::row::{Cfa, Kind, Row};
 use uunwind_elf::Image;
-use uunwind_tables::format::{FROM_CODE, FROM_DEBUG_FRAME, FROM_EH_FRAME};
+use uunwind_tables::format::{CODE_LEFT_OUT, FROM_CODE, FROM_DEBUG_FRAME, FROM_EH_FRAME};
 
 /// A section of call frame information. Where two cover an address, the first that is given counts.
 #[derive(Clone, Copy, Debug)]
@@ -341,8 +341,8 @@ impl Builder {
             return 0;
         }
         let described: Vec<Span> = self.functions.iter().map(|f| Span::new(f.start, f.end())).collect();
-        let found = undescribed::of(image, &described, &mut self.rules);
-        let used = if found.is_empty() { 0 } else { FROM_CODE };
+        let (found, is_cut) = undescribed::of(image, &described, &mut self.rules);
+        let used = if found.is_empty() { 0 } else { FROM_CODE } | if is_cut { CODE_LEFT_OUT } else { 0 };
         for undescribed::Undescribed { span, rows } in found {
             let first = self.rows.len() as u32;
             self.rows.extend(rows);

@@ -16,7 +16,7 @@ use uunwind_tables::format::{checksum, TableHead, FROM_CODE};
 use uunwind_tables::Table;
 
 /// What the builder makes of an object: raised whenever that changes, so that no older table is taken for it.
-const REVISION: &str = "15";
+const REVISION: &str = "16";
 /// No entry is larger, in bytes.
 const LARGEST: u64 = 256 << 20;
 

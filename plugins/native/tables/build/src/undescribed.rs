@@ -25,24 +25,26 @@ pub struct Undescribed {
     pub rows: Vec<(u32, u32)>,
 }
 
-/// The functions of a file outside of these spans, as far as their code is understood.
-pub fn of(image: &Image, described: &[Span], rules: &mut RuleSet) -> Vec<Undescribed> {
+/// The functions of a file outside of these spans, as far as their code is understood; and whether some of it was left
+/// out, since it takes too much work.
+pub fn of(image: &Image, described: &[Span], rules: &mut RuleSet) -> (Vec<Undescribed>, bool) {
     if OF_GO.iter().any(|name| image.section(name).is_some()) {
-        return Vec::new();
+        return (Vec::new(), false);
     }
     let Some(bytes) = (image.len() <= LARGEST).then(|| image.read_file(0, image.len())).flatten() else {
-        return Vec::new();
+        return (Vec::new(), false);
     };
     let code = Code::of_file(&bytes, described);
     // Counted as far as it makes a difference: in 300 MB of code that takes half a minute.
     let size = code.undescribed((MOST_STEPS / STEPS_PER_BYTE) as usize) as u64;
     if size == 0 {
-        return Vec::new();
+        return (Vec::new(), false);
     }
     let steps = STEPS.saturating_add(STEPS_PER_BYTE.saturating_mul(size)).min(MOST_STEPS);
-    let mut found = functions(&analyse(&code, Budget { steps }), rules);
-    leave_to_sframe(image, &bytes, &mut found);
-    found
+    let found = analyse(&code, Budget { steps });
+    let mut functions = functions(&found, rules);
+    leave_to_sframe(image, &bytes, &mut functions);
+    (functions, found.exhausted)
 }
 
 /// Walks read SFrame in place, after the table: what it describes is not put there.

@@ -361,7 +361,8 @@ impl<'c> Program<'c> {
     /// to do.
     fn go_round(&mut self, work: &mut Work) -> bool {
         let Work { stack, active, waiters, doubtful, rounds } = work;
-        let ends = |function: &&Box<Function>| function.waits.is_empty() && !function.returns && function.fault.is_none();
+        let ends =
+            |function: &&Box<Function>| function.waits.is_empty() && !function.returns && function.fault.is_none();
         for function in active.values().filter(ends) {
             if self.returns.insert(function.entry, Returns::Never) != Some(Returns::Never) {
                 stack.extend(waiters.remove(&function.entry).unwrap_or_default());
@@ -517,6 +518,7 @@ impl<'c> Program<'c> {
             let mut after_space = true;
             while let Some(bytes) = part.from(at) {
                 if self.left == 0 {
+                    self.exhausted = true;
                     return;
                 }
                 if at >= undescribed {
@@ -596,9 +598,8 @@ impl<'c> Program<'c> {
     /// there up to the next one, what follows may come from that way.
     fn of_each_place(&mut self, mut claims: Vec<Claim>) -> Vec<Claim> {
         let as_at_entry: Vec<bool> = self.facts.list.iter().map(State::is_as_at_entry).collect();
-        let has_other_frame = |claim: &Claim| {
-            claim.facts.is_some_and(|facts| as_at_entry.get(facts.get() as usize - 1) == Some(&false))
-        };
+        let has_other_frame =
+            |claim: &Claim| claim.facts.is_some_and(|facts| as_at_entry.get(facts.get() as usize - 1) == Some(&false));
         let (mut end, mut is_other) = (0, false);
         // Those before this index are kept.
         let mut kept = 0;
@@ -614,7 +615,8 @@ impl<'c> Program<'c> {
                 continue;
             }
             let mut facts = claim.facts;
-            if let Some(last) = claims[..kept].last_mut().filter(|last| last.address + u64::from(last.len) > claim.address)
+            if let Some(last) =
+                claims[..kept].last_mut().filter(|last| last.address + u64::from(last.len) > claim.address)
             {
                 if last.facts != facts {
                     facts = self.agreed(last.facts, facts);

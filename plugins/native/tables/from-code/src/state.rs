@@ -333,7 +333,8 @@ impl State {
     /// Whether these are its [`State::facts`].
     pub fn has_facts(&self, facts: &State) -> bool {
         let fact = |value: Value| if value.matters() { value } else { Value::NOTHING };
-        let has_frame = (self.lost, self.overwritten, self.aligned_at) == (facts.lost, facts.overwritten, facts.aligned_at);
+        let has_frame =
+            (self.lost, self.overwritten, self.aligned_at) == (facts.lost, facts.overwritten, facts.aligned_at);
         let mut registers = self.regs.iter().zip(&facts.regs);
         has_frame && registers.all(|(own, other)| fact(*own) == *other) && is_same(&self.slots, &facts.slots)
     }

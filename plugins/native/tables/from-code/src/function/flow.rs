@@ -151,8 +151,7 @@ impl Function {
     /// Whether a jump leads to what seems to be another function: it is aligned as functions are, and lies before this
     /// one, or after the next one.
     fn is_function_apart(&mut self, target: u64, others: &dyn Others) -> bool {
-        self.is_apart_from_home(target, others)
-            && target.is_multiple_of(FUNCTION_ALIGNMENT) && !self.has_block(target)
+        self.is_apart_from_home(target, others) && target.is_multiple_of(FUNCTION_ALIGNMENT) && !self.has_block(target)
     }
 
     /// Goes on in a block, unless it is another function's and the same was found there.
