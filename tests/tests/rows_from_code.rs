@@ -8,6 +8,7 @@
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, Register};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use uunwind_core::regs::RSP;
 use uunwind_core::rule::{Rule, RuleKind, SAME, UNKNOWN};
 use uunwind_elf::Image;
@@ -125,6 +126,17 @@ struct Count {
     by_exceptions: u64,
     /// In functions whose rows are known to be wrong.
     wrong: u64,
+    /// CPU time of the analysis alone.
+    analysis: Duration,
+}
+
+/// Of this thread.
+fn cpu_time() -> Duration {
+    // SAFETY: two integers, which the call fills in.
+    let mut time: libc::timespec = unsafe { std::mem::zeroed() };
+    // SAFETY: the place is the call's alone.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 fn rule_at(table: &Table<'_>, address: u64) -> Option<Rule> {
@@ -225,10 +237,12 @@ fn compare(path: &Path, differing: &mut Vec<String>) -> Option<Count> {
     let table = Table::new(place).expect("what was built is a table");
 
     let code = Code::of_file(&bytes, &[]);
+    let before = cpu_time();
     let found = analyse(&code, BUDGET);
+    let analysis = cpu_time() - before;
     let by_exceptions = by_exceptions(&code, &bytes, &found);
     let mut claims = found.claims.iter().peekable();
-    let mut count = Count::default();
+    let mut count = Count { analysis, ..Count::default() };
     let is_listed = OBJECTS.iter().any(|(name, _)| path.to_string_lossy().contains(name));
     for function in image.functions() {
         let span = function.span;
@@ -307,14 +321,15 @@ fn compare(path: &Path, differing: &mut Vec<String>) -> Option<Count> {
 }
 
 fn show(path: &Path, count: &Count) {
-    let Count { functions, instructions, known, by_exceptions, wrong } = count;
+    let Count { functions, instructions, known, by_exceptions, wrong, analysis } = count;
     let share = |all: u64| *known as f64 * 100.0 / all.max(1) as f64;
     println!(
         "{}: {functions} functions, {instructions} instructions, {known} known ({:.1} %; {:.1} % of what not only \
-         exceptions enter), {wrong} in functions whose rows are wrong",
+         exceptions enter), {wrong} in functions whose rows are wrong, {:.2} s of analysis",
         path.display(),
         share(*instructions),
-        share(instructions - by_exceptions)
+        share(instructions - by_exceptions),
+        analysis.as_secs_f64()
     );
 }
 
@@ -331,6 +346,7 @@ fn compare_all(paths: impl Iterator<Item = PathBuf>) -> Vec<(PathBuf, Count)> {
         sum.known += count.known;
         sum.by_exceptions += count.by_exceptions;
         sum.wrong += count.wrong;
+        sum.analysis += count.analysis;
         counts.push((path, count));
     }
     show(Path::new(&format!("{} objects", counts.len())), &sum);

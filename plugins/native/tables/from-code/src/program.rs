@@ -361,9 +361,8 @@ impl<'c> Program<'c> {
     /// to do.
     fn go_round(&mut self, work: &mut Work) -> bool {
         let Work { stack, active, waiters, doubtful, rounds } = work;
-        let ends =
-            |function: &&Box<Function>| function.waits.is_empty() && !function.returns && function.fault.is_none();
-        for function in active.values().filter(ends) {
+        let ends = |function: &Function| function.waits.is_empty() && !function.returns && function.fault.is_none();
+        for function in active.values().filter(|function| ends(function)) {
             if self.returns.insert(function.entry, Returns::Never) != Some(Returns::Never) {
                 stack.extend(waiters.remove(&function.entry).unwrap_or_default());
             }
