@@ -248,7 +248,8 @@ fn what_is_no_address_of_the_file_is_refused_with_what_to_do() {
 #[test]
 fn code_that_takes_too_much_work_costs_no_other_code() {
     let scratch = paths::scratch("doctor-address-budget");
-    // Functions of 1.9 MB of `cmc` each: 20 million instructions are carried out for a table, two million for a function.
+    // Functions of 1.9 MB of `cmc` each: 20 million instructions are carried out for a table, two million
+    // for a function.
     let long = ".globl long_\\@\n.type long_\\@, @function\nlong_\\@: .fill 1900000, 1, 0xf5\nret\n.size long_\\@, . - long_\\@\n";
     let early = ".globl early\n.type early, @function\nearly: push %rbx\nnop\npop %rbx\nret\n.size early, . - early\n";
     let source = format!(

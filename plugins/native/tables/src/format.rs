@@ -41,8 +41,8 @@ pub const FROM_EH_FRAME: u8 = 1;
 pub const FROM_DEBUG_FRAME: u8 = 2;
 /// Bit of [`TableHead::sources`]: machine code, of functions that nothing describes.
 pub const FROM_CODE: u8 = 4;
-/// Bit of [`TableHead::sources`]: of some functions that nothing describes the machine code was not analysed, since that
-/// takes more work than a table may.
+/// Bit of [`TableHead::sources`]: of some functions that nothing describes the machine code was not analysed, since
+/// that takes more work than a table may.
 pub const CODE_LEFT_OUT: u8 = 8;
 
 /// The first [`HEAD_BYTES`] bytes.

@@ -12,8 +12,8 @@ pub const UNLIMITED: u32 = u32::MAX;
 /// Carries out instructions.
 pub struct Stepper {
     info: InstructionInfoFactory,
-    /// Instructions that change no fact, by [`Stepper::kind`]: no operand is a general register, no other one is written,
-    /// and no memory. To ask for all that an instruction uses takes longer than to decode it.
+    /// Instructions that change no fact, by [`Stepper::kind`]: no operand is a general register, no other one is
+    /// written, and no memory. To ask for all that an instruction uses takes longer than to decode it.
     idle: Vec<bool>,
 }
 
@@ -388,8 +388,8 @@ impl Stepper {
         changed
     }
 
-    /// A number for instructions that use the same registers, but for those that operands name, and access memory in the
-    /// same way. `None`: an operand is a general register.
+    /// A number for instructions that use the same registers, but for those that operands name, and access memory in
+    /// the same way. `None`: an operand is a general register.
     fn kind(instruction: &Instruction) -> Option<usize> {
         let mut accesses_memory = false;
         for operand in 0..instruction.op_count() {
