@@ -43,7 +43,15 @@ fn the_programs_state_is_the_same() {
             let name = line.strip_prefix("environment: ").and_then(|e| e.split('=').next());
             !matches!(
                 name,
-                Some("LD_PRELOAD" | "UU_SESSION" | "UU_SESSION_OBJECTS" | "_" | "XDG_CACHE_HOME" | "XDG_CONFIG_HOME")
+                Some(
+                    "LD_PRELOAD"
+                        | "UU_SESSION"
+                        | "UU_SESSION_OBJECTS"
+                        | "UU_SESSION_SOCKET"
+                        | "_"
+                        | "XDG_CACHE_HOME"
+                        | "XDG_CONFIG_HOME"
+                )
             )
         };
         text.lines().filter(kept).collect::<Vec<_>>().join("\n")

@@ -34,7 +34,13 @@ pub mod nr {
     pub const GETPID: usize = 172;
     pub const GETPPID: usize = 173;
     pub const GETTID: usize = 178;
+    pub const GETEUID: usize = 175;
+    pub const SOCKET: usize = 198;
+    pub const CONNECT: usize = 203;
     pub const SENDTO: usize = 206;
+    pub const SETSOCKOPT: usize = 208;
+    pub const GETSOCKOPT: usize = 209;
+    pub const RECVMSG: usize = 212;
     pub const MUNMAP: usize = 215;
     pub const MMAP: usize = 222;
     pub const MPROTECT: usize = 226;

@@ -17,10 +17,16 @@ pub mod nr {
     pub const MADVISE: usize = 28;
     pub const NANOSLEEP: usize = 35;
     pub const GETPID: usize = 39;
+    pub const SOCKET: usize = 41;
+    pub const CONNECT: usize = 42;
     pub const SENDTO: usize = 44;
+    pub const RECVMSG: usize = 47;
+    pub const SETSOCKOPT: usize = 54;
+    pub const GETSOCKOPT: usize = 55;
     pub const CLONE: usize = 56;
     pub const EXECVE: usize = 59;
     pub const WAIT4: usize = 61;
+    pub const GETEUID: usize = 107;
     pub const GETPPID: usize = 110;
     pub const RT_SIGPENDING: usize = 127;
     pub const RT_SIGTIMEDWAIT: usize = 128;

@@ -161,6 +161,7 @@ unsafe fn install(
         library,
         signal_frame: 0,
         exe: Path::of_program(),
+        socket: None,
         outer: Some(outer),
     };
     if !process::begin(process) {

@@ -26,6 +26,8 @@
 //! budget          the limit on what walks of deep stacks cost a thread
 //! pause           whether the process is recorded now
 //! labels          the threads' labels
+//! address_space   limits of address space, without what uu has reserved
+//! elsewhere       a recorder in another pid or user namespace
 //! program         what the program may ask of its recording
 //! clock           the time, without a system call
 //! cpu             what differs between CPUs: entries in assembly, signal frames
@@ -56,6 +58,7 @@ mod copy;
 #[cfg_attr(target_arch = "x86_64", path = "cpu/x86_64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "cpu/aarch64.rs")]
 mod cpu;
+mod elsewhere;
 mod ending;
 pub mod events;
 mod first_tick;

@@ -1,5 +1,6 @@
 //! The state of a recorded process, and how the child of a fork takes it over.
 
+use crate::elsewhere::Socket;
 use crate::plugins;
 use crate::session::{Session, Setting};
 use core::cell::UnsafeCell;
@@ -10,7 +11,7 @@ use uunwind_core::syscall::{self, nr};
 use uunwind_core::walk::PLUGIN_INDICES;
 use uunwind_ring::code_rules::CodeRulesView;
 use uunwind_ring::facts::FactsView;
-use uunwind_ring::layout::{ProcessBlock, LIVE_PROCESS};
+use uunwind_ring::layout::{ProcessBlock, FORKED, LIVE_PROCESS};
 use uunwind_ring::names::{self, NameEntry, Names};
 use uunwind_ring::tables::TablesView;
 use uunwind_ring::FLAG_NO_CHILDREN;
@@ -31,6 +32,8 @@ pub struct Process {
     pub objects: Path,
     /// The settings that the recorder passed in the environment.
     pub setting: Setting,
+    /// How the recorder is asked what it sees a process as.
+    pub socket: Option<Socket>,
     /// Function table of libuunwind.
     pub library: &'static Library,
     /// Largest signal frame that the kernel pushes on this CPU, in bytes: AT_MINSIGSTKSZ of
@@ -38,7 +41,7 @@ pub struct Process {
     pub signal_frame: u64,
     /// Path of the program, from `/proc/thread-self/exe`: the loader's link map of the program has an empty name.
     pub exe: Path,
-    /// What the recorder says of the process; `None`: nothing, and they are in one pid namespace.
+    /// What the recorder says of the process as it began; `None`: nothing, and they are in one pid namespace.
     pub outer: Option<Outer>,
 }
 
@@ -95,6 +98,8 @@ unsafe impl Sync for ProcessCell {}
 static PROCESS: ProcessCell = ProcessCell(UnsafeCell::new(MaybeUninit::uninit()));
 static RECORDING: AtomicBool = AtomicBool::new(false);
 static PID: AtomicU32 = AtomicU32::new(0);
+/// The process's id where the recorder lives, if the recorder has said it; 0: it is [`PID`].
+static OUTER_PID: AtomicU32 = AtomicU32::new(0);
 /// Number of this process's recording: 1 after exec, one more in each forked child. Objects and names that were
 /// recorded under an earlier number must be recorded again.
 static EPOCH: AtomicU32 = AtomicU32::new(0);
@@ -116,6 +121,19 @@ pub fn is_own() -> bool {
 /// Process id of the recording process.
 pub fn pid() -> u32 {
     PID.load(Ordering::Relaxed)
+}
+
+/// Its id where the recorder lives.
+pub fn outer_pid() -> u32 {
+    match OUTER_PID.load(Ordering::Relaxed) {
+        0 => pid(),
+        outer => outer,
+    }
+}
+
+/// Whether the recorder may live in another pid namespace.
+pub fn is_elsewhere() -> bool {
+    OUTER_PID.load(Ordering::Relaxed) != 0
 }
 
 /// Number of this process's recording: 1 after exec, one more in each forked child.
@@ -184,6 +202,7 @@ fn claim_block(session: &Session, origin: u32, outer: Option<Outer>) -> bool {
         (*block).plugins = plugins::names();
     }
     PID.store(pid, Ordering::Relaxed);
+    OUTER_PID.store(outer.map_or(0, |outer| outer.pid), Ordering::Relaxed);
     EPOCH.fetch_add(1, Ordering::Relaxed);
     BLOCK_INDEX.store(index as u32, Ordering::Relaxed);
     BLOCK.store(block, Ordering::Release);
@@ -194,7 +213,8 @@ fn claim_block(session: &Session, origin: u32, outer: Option<Outer>) -> bool {
 }
 
 /// Whether the process's pid differs from the one that `/proc/self` shows: then it lives in another [pid
-/// namespace](https://man7.org/linux/man-pages/man7/pid_namespaces.7.html), and the recorder cannot use its pid.
+/// namespace](https://man7.org/linux/man-pages/man7/pid_namespaces.7.html), and the recorder cannot use its pid. So it
+/// is where `/proc` is missing.
 pub fn in_other_pid_namespace() -> bool {
     let mut text = [0u8; 16];
     let path = c"/proc/self".as_ptr() as usize;
@@ -218,6 +238,16 @@ fn has_left_pid_namespace(parent: u32, setting: &Setting) -> bool {
     setting.recorder_is_here() == Some(false)
 }
 
+/// Claims a block for the child of a fork of this process. False: none is free, or it is in another pid namespace than
+/// the recorder, and that one does not say what it is there.
+fn claim_forked(process: &Process, parent: u32) -> bool {
+    if !is_elsewhere() && !in_other_pid_namespace() && !has_left_pid_namespace(parent, &process.setting) {
+        return claim_block(&process.session, FORKED, None);
+    }
+    let outer = process.socket.as_ref().and_then(Socket::ask_for_ids);
+    outer.is_some_and(|outer| claim_block(&process.session, FORKED, Some(Outer { origin: FORKED, ..outer })))
+}
+
 /// In the child of a fork: claims blocks for it. Does async-signal-safe work only, because other threads of the parent
 /// may have held any lock.
 pub extern "C" fn after_fork() {
@@ -235,12 +265,8 @@ pub extern "C" fn after_fork() {
     plugins::after_fork();
     // SAFETY: libuu's function.
     unsafe { (process.library.after_fork)() };
-    if process.setting.flags & FLAG_NO_CHILDREN != 0
-        || process.facts.is_over()
-        || in_other_pid_namespace()
-        || has_left_pid_namespace(parent, &process.setting)
-        || !claim_block(&process.session, 1, None)
-    {
+    let is_recorded = process.setting.flags & FLAG_NO_CHILDREN == 0 && !process.facts.is_over();
+    if !is_recorded || !claim_forked(process, parent) {
         crate::ending::end_at_once(process, masked);
         return;
     }

@@ -1,5 +1,6 @@
 //! Maps the session and the facts, and claims blocks. Claiming is async-signal-safe, for the child of a fork.
 
+use crate::elsewhere::Files;
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use uunwind_core::syscall::{self, nr};
@@ -115,31 +116,49 @@ fn path_of(pid: u32, fd: u32) -> [u8; 48] {
     path
 }
 
-/// Maps as much of [`/proc/<pid>/fd/<fd>`](https://man7.org/linux/man-pages/man5/proc_pid_fd.5.html) as `part` says of
-/// its size; `None` when that fails (another user, another pid namespace, no memory), or when `part` wants nothing. By
-/// system calls: each function of libc that the constructor calls costs a short program a lookup, and often a page.
-fn map(pid: u32, fd: u32, access: Access, part: fn(u64) -> Option<usize>) -> Option<Mapping> {
+/// A file of the recorder's.
+#[derive(Clone, Copy)]
+enum Place {
+    /// [`/proc/<pid>/fd/<fd>`](https://man7.org/linux/man-pages/man5/proc_pid_fd.5.html).
+    Proc(u32, u32),
+    /// A descriptor of our own, which stays open.
+    Open(usize),
+}
+
+/// Maps as much of a file as `part` says of its size; `None` when that fails (another user, another pid namespace, no
+/// memory), or when `part` wants nothing. By system calls: each function of libc that the constructor calls costs a
+/// short program a lookup, and often a page.
+fn map(place: Place, access: Access, part: fn(u64) -> Option<usize>) -> Option<Mapping> {
+    let (mode, protection) = match access {
+        Access::Read => (libc::O_RDONLY, libc::PROT_READ),
+        Access::Write | Access::WriteIfFile => (libc::O_RDWR, libc::PROT_READ | libc::PROT_WRITE),
+    };
+    let (pid, fd) = match place {
+        Place::Proc(pid, fd) => (pid, fd),
+        Place::Open(fd) => return map_open(fd, protection, part),
+    };
     let path = path_of(pid, fd);
     // Looked at before it is opened for writing, which may do something to what is no file.
     if access == Access::WriteIfFile && !is_file(&path) {
         return None;
     }
-    let (mode, protection) = match access {
-        Access::Read => (libc::O_RDONLY, libc::PROT_READ),
-        Access::Write | Access::WriteIfFile => (libc::O_RDWR, libc::PROT_READ | libc::PROT_WRITE),
-    };
     let mode = (mode | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY) as usize;
     // SAFETY: a NUL-terminated path.
     let fd = unsafe { syscall::call(nr::OPENAT, [libc::AT_FDCWD as usize, path.as_ptr() as usize, mode, 0, 0, 0]) };
     let fd = usize::try_from(fd).ok()?;
-    let bytes = sealed_size(fd).and_then(part);
+    let mapping = map_open(fd, protection, part);
+    // SAFETY: our own descriptor, closed once.
+    unsafe { syscall::call(nr::CLOSE, [fd, 0, 0, 0, 0, 0]) };
+    mapping
+}
+
+/// Maps a part of an open file.
+fn map_open(fd: usize, protection: i32, part: fn(u64) -> Option<usize>) -> Option<Mapping> {
+    let bytes = sealed_size(fd).and_then(part)?;
     let flags = (libc::MAP_SHARED | libc::MAP_NORESERVE) as usize;
-    // SAFETY: a new mapping, whose result is checked; the fd is ours and closed once.
+    // SAFETY: a new mapping, whose result is checked.
     unsafe {
-        let map = |bytes| syscall::call(nr::MMAP, [0, bytes, protection as usize, flags, fd, 0]);
-        let at = bytes.map_or(-1, map);
-        syscall::call(nr::CLOSE, [fd, 0, 0, 0, 0, 0]);
-        let (at, bytes) = (usize::try_from(at).ok()?, bytes?);
+        let at = usize::try_from(syscall::call(nr::MMAP, [0, bytes, protection as usize, flags, fd, 0])).ok()?;
         syscall::call(nr::MADVISE, [at, bytes, libc::MADV_DONTDUMP as usize, 0, 0, 0]);
         Some(Mapping { base: at as *mut u8, bytes })
     }
@@ -208,10 +227,12 @@ pub struct Published {
 }
 
 impl Published {
-    /// Maps them. `None` if that fails, or if they are something else.
-    pub fn map(setting: &Setting) -> Option<Published> {
+    /// Maps them, from these files or those that the setting names. `None` if that fails, or if they are something
+    /// else.
+    pub fn map(setting: &Setting, files: Option<&Files>) -> Option<Published> {
         let whole = |size| tables_in(size).map(|tables| TABLES_OFFSET + tables);
-        let mapping = map(setting.recorder, setting.facts_fd, Access::Read, whole)?;
+        let place = files.map_or(Place::Proc(setting.recorder, setting.facts_fd), |files| Place::Open(files.facts));
+        let mapping = map(place, Access::Read, whole)?;
         let (base, tables) = (mapping.base, mapping.bytes.saturating_sub(TABLES_OFFSET));
         // SAFETY: all of it is mapped, and stays so if it holds facts that are used; tables_in() has said that it holds
         // the tables' entries.
@@ -242,15 +263,16 @@ impl Session {
         Session { base, blocks }
     }
 
-    /// Maps the session. `None` if that fails, or if the session is of another version. `has_facts`: the recorder's
-    /// facts were found, so this is its session.
-    pub fn map(setting: &Setting, has_facts: bool) -> Option<Session> {
+    /// Maps the session, from these files or those that the setting names. `None` if that fails, or if the session is of
+    /// another version. `has_facts`: the recorder's facts were found, so this is its session.
+    pub fn map(setting: &Setting, files: Option<&Files>, has_facts: bool) -> Option<Session> {
+        let place = files.map_or(Place::Proc(setting.recorder, setting.session_fd), |files| Place::Open(files.session));
         let access = if has_facts { Access::Write } else { Access::WriteIfFile };
         let whole = |size| blocks_in(size).map(session_bytes);
-        let Some(Mapping { base, bytes }) = map(setting.recorder, setting.session_fd, access, whole) else {
+        let Some(Mapping { base, bytes }) = map(place, access, whole) else {
             // A session of another version has another size.
             let first = |size| (size >= FIRST_PAGE as u64).then_some(FIRST_PAGE);
-            let page = map(setting.recorder, setting.session_fd, access, first);
+            let page = map(place, access, first);
             crate::version::look(page.map_or(core::ptr::null_mut(), |page| page.base));
             return None;
         };

@@ -1,7 +1,8 @@
 //! The constructor of the preloaded object: decides whether this process is recorded, and begins the recording.
 
 use crate::client::{Context, CLIENT};
-use crate::process::{self, Path, Process};
+use crate::elsewhere::{Files, Socket};
+use crate::process::{self, Outer, Path, Process};
 use crate::real::{of_loaded, symbol, Real};
 use crate::session::{environment, Published, Session, Setting};
 use crate::signals::{self, dispositions, faults};
@@ -57,10 +58,12 @@ fn record(session: &CStr) {
     let Some(setting) = Setting::parse(session.to_bytes()) else { return };
     // SAFETY: takes nothing, always succeeds.
     let parent = unsafe { syscall::call(nr::GETPPID, [0; 6]) } as u32;
-    if setting.flags & FLAG_NO_CHILDREN != 0 && parent != setting.recorder || process::in_other_pid_namespace() {
+    if setting.flags & FLAG_NO_CHILDREN != 0 && parent != setting.recorder {
         return;
     }
-    let Some((session, Published { facts, tables, code_rules, .. })) = map_recording(&setting) else { return };
+    let socket = environment(c"UU_SESSION_SOCKET").and_then(|socket| Socket::parse(socket.to_bytes()));
+    let Some((session, published, outer)) = find_recording(&setting, socket.as_ref()) else { return };
+    let Published { facts, tables, code_rules, .. } = published;
     let Some((starts, names)) =
         slots::map_first(threads::STARTS_BYTES, core::mem::size_of::<NameEntry>() * names::ENTRIES)
     else {
@@ -83,9 +86,20 @@ fn record(session: &CStr) {
     let objects = Path::copy(list);
     // The program's own library, too, passes calls on to plugins.
     let at_once = has_own || objects.as_bytes() != list;
-    let outer = None;
-    let process =
-        Process { session, facts, tables, code_rules, names, objects, setting, library, signal_frame, exe, outer };
+    let process = Process {
+        session,
+        facts,
+        tables,
+        code_rules,
+        names,
+        objects,
+        setting,
+        socket,
+        library,
+        signal_frame,
+        exe,
+        outer,
+    };
     if !process::begin(process) {
         return session.unmap();
     }
@@ -129,10 +143,31 @@ fn watch_forks() {
     }
 }
 
+/// Maps the recorder's files, which are in `/proc`, or which it gives a process that lives elsewhere. Besides, that
+/// process as the recorder sees it.
+fn find_recording(setting: &Setting, socket: Option<&Socket>) -> Option<(Session, Published, Option<Outer>)> {
+    if !process::in_other_pid_namespace() {
+        if let Some((session, published)) = map_recording(setting, None) {
+            return Some((session, published, None));
+        }
+    }
+    let (outer, files) = socket?.ask_for_files()?;
+    let mapped = map_recording(setting, Some(&files));
+    files.close();
+    let (session, published) = mapped?;
+    if setting.flags & FLAG_NO_CHILDREN != 0 && outer.parent != setting.recorder {
+        // Its parent's id was the recorder's by chance.
+        session.unmap();
+        published.unmap();
+        return None;
+    }
+    Some((session, published, Some(outer)))
+}
+
 /// Maps the facts and the session. `None` if that fails, or if the recording is over.
-fn map_recording(setting: &Setting) -> Option<(Session, Published)> {
-    let published = Published::map(setting);
-    let session = Session::map(setting, published.is_some());
+fn map_recording(setting: &Setting, files: Option<&Files>) -> Option<(Session, Published)> {
+    let published = Published::map(setting, files);
+    let session = Session::map(setting, files, published.is_some());
     let is_on = published.as_ref().is_some_and(|published| !published.facts.is_over());
     match (session, published) {
         (Some(session), Some(published)) if is_on => Some((session, published)),

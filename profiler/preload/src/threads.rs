@@ -5,6 +5,7 @@
 //! by the destructor of a [thread-specific key](https://man7.org/linux/man-pages/man3/pthread_key_create.3p.html),
 //! which runs after a return, after pthread_exit and after cancellation.
 
+use crate::injected;
 use crate::process::{self, Process};
 use crate::real::{self, Start};
 use crate::slots::{self, Slot, NO_TIMER};
@@ -80,7 +81,8 @@ pub fn begin(process: &'static Process, masked: bool, first: impl FnOnce(*mut Th
     crate::openings::begun(process);
 }
 
-/// Claims a slot and a block for the calling thread, which has none. `tid`: its id where the recorder lives.
+/// Claims a slot and a block for the calling thread, which has none. `tid`: its id, in an injected sampler where `uu`
+/// lives.
 /// Async-signal-safe. `None`: there is none left.
 pub fn claim(process: &'static Process, tid: u32, masked: bool) -> Option<&'static Slot> {
     let slot = slots::claim(syscall::thread_pointer());
@@ -90,12 +92,18 @@ pub fn claim(process: &'static Process, tid: u32, masked: bool) -> Option<&'stat
         return None;
     };
     let block = process.session.block(index).cast::<ThreadBlock>();
+    // An injected sampler's threads have their ids by `uu`.
+    let is_elsewhere = process::is_elsewhere() && !injected::is_so();
     // SAFETY: a claimed block is ours alone, all-zero, and stays mapped.
     unsafe {
-        (*block).tid = tid;
+        ((*block).tid, (*block).own_tid) = match is_elsewhere {
+            true if tid == process::pid() => (process::outer_pid(), tid),
+            true => (0, tid),
+            false => (tid, 0),
+        };
         (*block).began = crate::clock::monotonic_ns();
         (*block).process = process::block_index();
-        (*block).pid = process.outer.map_or_else(process::pid, |outer| outer.pid);
+        (*block).pid = process::outer_pid();
     }
     slot.tid.store(tid, Ordering::Relaxed);
     slot.masked.store(u32::from(masked), Ordering::Relaxed);

@@ -11,6 +11,7 @@ use crate::ring_reader::RingReader;
 use crate::samples::Samples;
 use crate::session::Session;
 use crate::survey::{has_mapping, see, Id, Seen, SESSION_MAPPING};
+use crate::thread_ids::ThreadIds;
 use crate::thread_names::ThreadNames;
 use rustix::io::Errno;
 use rustix::process::test_kill_process;
@@ -61,6 +62,8 @@ pub struct ProcessUse {
     pub plugins: Vec<String>,
     /// Looks for the names that languages have for its threads.
     pub thread_names: ThreadNames,
+    /// Ids of its threads, if it is in another pid namespace.
+    pub thread_ids: Option<ThreadIds>,
     /// Reads what it frees.
     pub frees: FreeReader,
     /// What it has mapped.
@@ -77,6 +80,8 @@ pub struct ThreadUse {
     pub pid: u32,
     /// Thread id.
     pub tid: u32,
+    /// Its id in its own pid namespace.
+    pub own_tid: u32,
     /// Reading end of its ring.
     pub reader: RingReader,
     /// Decodes its samples.
@@ -142,6 +147,7 @@ impl ProcessUse {
             run_delay: 0,
             plugins: plugins(header),
             thread_names: ThreadNames::default(),
+            thread_ids: None,
             frees: FreeReader::default(),
             mappings: Mappings::default(),
         }

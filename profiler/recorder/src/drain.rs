@@ -31,7 +31,7 @@ use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 use uunwind_recording::{Amount, Name, Object, Sample, Thread, Writer};
-use uunwind_ring::layout::{ENDED_THREAD, FORKED, FREE, LIVE_PROCESS, LIVE_THREAD, RING_BYTES};
+use uunwind_ring::layout::{ThreadBlock, ENDED_THREAD, FORKED, FREE, LIVE_PROCESS, LIVE_THREAD, RING_BYTES};
 use uunwind_ring::record::{RecordHeader, SampleKind, SAMPLE_LOCK_SHIFT};
 use uunwind_ring::samples::Sample as RingSample;
 pub use waited::Waited;
@@ -69,6 +69,8 @@ pub struct Drain {
     /// Number of processes when those with the same pid were last looked for.
     compared: u32,
     threads: u32,
+    /// Number of threads in other pid namespaces whose ids here are not known.
+    threads_without_id: u64,
     /// The recording ends: freed blocks are not given back to targets.
     closing: bool,
     /// The recorder rests.
@@ -127,6 +129,7 @@ impl Drain {
             processes: 0,
             compared: 0,
             threads: 0,
+            threads_without_id: 0,
             closing: false,
             rests: false,
             samples: 0,
@@ -305,20 +308,27 @@ impl Drain {
             // Without a matching process its addresses could not be resolved. The next pass tries again.
             return;
         };
-        let (process, index) = (process.index, self.threads);
+        let (pid, process) = (header.pid, process.index);
+        let Some((found, own_tid)) = self.ids_of_thread(&header, process_block) else {
+            // Its ids could not be read. The next pass tries again.
+            return;
+        };
+        let tid = found.unwrap_or(own_tid);
+        let index = self.threads;
         self.threads += 1;
-        self.writer.thread(&Thread { process, tid: header.tid, name: String::new() });
+        self.writer.thread(&Thread { process, tid, name: String::new() });
         self.waited.iter_mut().for_each(|waited| waited.begin(process));
-        let (pid, tid) = (header.pid, header.tid);
         let cpu_before = header.cpu_before.load(Ordering::Relaxed);
         let (reader, samples) = (RingReader::default(), Samples::default());
-        let stitch = self.clock.as_mut().filter(|_| state == LIVE_THREAD);
+        // Without its id here, an event could be another thread's.
+        let stitch = self.clock.as_mut().filter(|_| state == LIVE_THREAD && found.is_some());
         let stitch = stitch.and_then(|clock| clock.begin(pid, tid, cpu_before)).map(Box::new);
         let used = ThreadUse {
             index,
             process_block,
             pid,
             tid,
+            own_tid,
             reader,
             samples,
             lost: (0, 0),
@@ -336,6 +346,38 @@ impl Drain {
             stitch,
         };
         self.set(block, Some(Use::Thread(Box::new(used))));
+    }
+
+    /// A thread's id here, and the one in its own pid namespace. The first one is not known of a thread that had ended
+    /// before it was looked at, which is counted. `None`: it cannot be read now.
+    fn ids_of_thread(&mut self, header: &ThreadBlock, process_block: usize) -> Option<(Option<u32>, u32)> {
+        if header.own_tid == 0 {
+            return Some((Some(header.tid), header.tid));
+        }
+        let process = self.process(process_block)?;
+        let ids = process.thread_ids.get_or_insert_default();
+        if header.tid != 0 {
+            return Some((Some(header.tid), header.own_tid));
+        }
+        let found = match ids.of(process.pid, header.own_tid) {
+            Ok(found) => found,
+            Err(_) if process.is_gone() => None,
+            Err(_) => return None,
+        };
+        self.threads_without_id += u64::from(found.is_none());
+        Some((found, header.own_tid))
+    }
+
+    /// A line for the user about threads whose ids here are not known.
+    pub fn without_ids(&self) -> Option<String> {
+        let count = self.threads_without_id;
+        (count > 0).then(|| {
+            format!(
+                "{count} short {} in another pid namespace {} the ids of that namespace: they had ended before they were looked at",
+                if count == 1 { "thread" } else { "threads" },
+                if count == 1 { "has" } else { "have" },
+            )
+        })
     }
 
     fn set(&mut self, block: usize, used: Option<Use>) {
@@ -466,7 +508,10 @@ impl Drain {
                     thread.allocation = Some((id, size));
                 }
             }
-            Record::Wait(wait) => {
+            Record::Wait(mut wait) => {
+                if let Some(ids) = of.thread_ids.as_mut().filter(|_| wait.holder != 0) {
+                    wait.holder = ids.known(of.pid, wait.holder);
+                }
                 if let Some(Some(Use::Thread(thread))) = self.uses.get_mut(block) {
                     thread.wait = Some(wait);
                 }

@@ -19,6 +19,7 @@
 //!   their plugins; [`found_names`]: both, as they are appended;
 //! * [`kept_names`]: names of functions that several recordings in this process need; they ask together
 //!   (`naming_rounds`);
+//! * `elsewhere`, `thread_ids`: processes in other namespaces, and their threads' ids;
 //! * `thread_names`: what languages call their threads;
 //! * `startup_time`: what short lives use before they are sampled;
 //! * [`switch`]: pauses that others ask for;
@@ -35,6 +36,7 @@ pub mod code_maps;
 pub mod code_rules;
 pub mod config;
 pub mod drain;
+mod elsewhere;
 mod ended;
 pub mod facts;
 pub mod found_names;
@@ -68,6 +70,7 @@ mod startup_time;
 pub mod survey;
 pub mod switch;
 pub mod tables;
+mod thread_ids;
 pub mod thread_names;
 mod traceme;
 pub mod watch;

@@ -6,6 +6,7 @@ use crate::child::{catch_signals, forget_interrupt, interrupted, let_signals_end
 use crate::code_maps::CodeMaps;
 use crate::config::{Config, RecordError};
 use crate::drain::{Drain, Waited};
+use crate::elsewhere::Elsewhere;
 use crate::facts::FactsPublisher;
 use crate::kept_names::Namer;
 use crate::kernel::clock::KernelClock;
@@ -89,7 +90,9 @@ pub fn record_with(
     if config.start_paused {
         facts.switch(true);
     }
-    let (child, safe) = start(config, flags, &session, &facts)?;
+    // Without it, processes in other pid namespaces are not recorded, and named.
+    let elsewhere = Elsewhere::start(session.memory().file(), facts.memory().file()).ok();
+    let (child, safe) = start(config, flags, &session, &facts, elsewhere.as_ref())?;
     // From here on the program runs, and no failure may end uu before it.
     let pid = child.pid();
     let given = config.output.as_ref().map(|output| with_pid(output, pid));
@@ -129,6 +132,7 @@ pub fn record_with(
         child,
         executable: config.executable.clone(),
         drain,
+        elsewhere,
         waker,
         safe,
         path,
@@ -199,6 +203,7 @@ fn start(
     flags: u32,
     session: &Session,
     facts: &FactsPublisher,
+    elsewhere: Option<&Elsewhere>,
 ) -> Result<(Child, SafePaths), RecordError> {
     let mut preload = config.preload.clone();
     let mut objects = config.objects.clone();
@@ -208,7 +213,8 @@ fn start(
     let beside = if config.allocator { objects.len() } else { 1 };
     let preloaded: Vec<&PathBuf> = [&preload].into_iter().chain(objects.iter().take(beside)).collect();
     let preload = preload_value(config.asan_runtime.as_ref(), &preloaded, users_preload());
-    let pid = spawn(config, &value, &preload, &objects_value(&objects))?;
+    let socket = elsewhere.map_or("", Elsewhere::variable);
+    let pid = spawn(config, &value, socket, &preload, &objects_value(&objects))?;
     Ok((Child::new(pid), safe))
 }
 

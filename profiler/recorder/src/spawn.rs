@@ -8,13 +8,24 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::{env, io};
-use uunwind_ring::{ENV_OBJECTS, ENV_SESSION};
+use uunwind_ring::{ENV_OBJECTS, ENV_SESSION, ENV_SOCKET};
 
-/// Starts the program and returns its pid. The caller must wait for it.
-pub fn spawn(config: &Config, session: &str, preload: &OsStr, objects: &OsStr) -> Result<u32, RecordError> {
+/// Starts the program and returns its pid. The caller must wait for it. `socket`: the value of [`ENV_SOCKET`];
+/// empty: there is none, and that of a uu around this one is not meant.
+pub fn spawn(
+    config: &Config,
+    session: &str,
+    socket: &str,
+    preload: &OsStr,
+    objects: &OsStr,
+) -> Result<u32, RecordError> {
     let named = |name, value| (OsStr::new(name), value);
-    let mut added =
-        vec![named(ENV_SESSION, OsStr::new(session)), named(ENV_OBJECTS, objects), named("LD_PRELOAD", preload)];
+    let mut added = vec![
+        named(ENV_SESSION, OsStr::new(session)),
+        named(ENV_SOCKET, OsStr::new(socket)),
+        named(ENV_OBJECTS, objects),
+        named("LD_PRELOAD", preload),
+    ];
     added.extend(config.environment.iter().map(|(name, value)| named(name, OsStr::new(value))));
     run(&config.command, &added).map_err(|e| RecordError::Spawn(config.command.first().cloned().unwrap_or_default(), e))
 }

@@ -178,14 +178,14 @@ pub struct ProcessBlock {
 /// Header of a thread block. The ring fills the rest of the block.
 #[repr(C)]
 pub struct ThreadBlock {
-    /// Thread id.
+    /// Thread id where the recorder lives. 0: the recorder finds it by `own_tid`.
     pub tid: u32,
     /// Index of the process's block.
     pub process: u32,
     /// Pid of the process, to check `process` against.
     pub pid: u32,
-    /// Always zero.
-    pub reserved: u32,
+    /// The thread's id in its own pid namespace, where that may be another one than the recorder's. Otherwise 0.
+    pub own_tid: u32,
     /// Bytes written since the start. The next record begins at `head % RING_BYTES`. Stored by the thread with release
     /// order.
     pub head: AtomicU64,

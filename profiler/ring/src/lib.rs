@@ -1,7 +1,7 @@
 //! The shared memory between the targets' signal handlers and the recorder.
 //!
 //! There are two memfds. The recorder creates both; targets find them through the environment ([`ENV_SESSION`]) as
-//! `/proc/<recorder>/fd/<n>`, map them once and close the file:
+//! `/proc/<recorder>/fd/<n>`, or ask the recorder for them ([`elsewhere`]), map them once and close the file:
 //!
 //! * the **session** ([`layout`]): written by targets, drained by the recorder. A header, a table of block states, and
 //!   equal blocks. A process claims a *process block* (identity, counters, the table of names already sent); each of
@@ -17,6 +17,7 @@
 pub mod code_map;
 pub mod code_rules;
 pub mod copy;
+pub mod elsewhere;
 pub mod facts;
 pub mod frees;
 pub mod gate;
@@ -39,6 +40,9 @@ pub const ENV_SESSION: &str = "UU_SESSION";
 /// Environment variable with the objects that a recorded target opens, as absolute paths separated by colons: first
 /// `libuunwind.so.0`, then the plugins; a plugin's place in the list (from 1) is its index in frames and names.
 pub const ENV_OBJECTS: &str = "UU_SESSION_OBJECTS";
+
+/// Environment variable by which a process finds the recorder that is not in its `/proc`: see [`elsewhere`].
+pub const ENV_SOCKET: &str = "UU_SESSION_SOCKET";
 
 /// Flag in [`ENV_SESSION`]: a sampling signal that a thread of the target sends itself with tgkill is taken as a
 /// request for one sample ([`record::SampleKind::Explicit`]), not as the target's own signal.

@@ -63,6 +63,7 @@ fn sizes_and_offsets_of_the_session() {
     }
     for (what, offset, bytes) in [
         ("tid", offset_of!(ThreadBlock, tid), 4),
+        ("tid in the thread's own pid namespace", offset_of!(ThreadBlock, own_tid), 4),
         ("block of the process", offset_of!(ThreadBlock, process), 4),
         ("pid of the process", offset_of!(ThreadBlock, pid), 4),
         ("head", offset_of!(ThreadBlock, head), 8),

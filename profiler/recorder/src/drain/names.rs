@@ -69,7 +69,7 @@ impl Drain {
                 continue;
             }
             thread.looks = thread.looks.saturating_add(1);
-            let name = names.remove(&thread.tid).filter(|name| thread.language_name.as_ref() != Some(name));
+            let name = names.remove(&thread.own_tid).filter(|name| thread.language_name.as_ref() != Some(name));
             if let Some(name) = name {
                 self.writer.thread_name(thread.index, &name);
                 thread.language_name = Some(name);

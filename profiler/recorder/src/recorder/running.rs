@@ -3,6 +3,7 @@
 use crate::child::{take_term, wait, Child};
 use crate::config::{Outcome, Walk};
 use crate::drain::Drain;
+use crate::elsewhere::Elsewhere;
 use crate::found_names::{FoundNames, Unnamed};
 use crate::kept_names::Namer;
 use crate::listener::Waker;
@@ -67,6 +68,7 @@ pub struct Running {
     /// The ELF file that it began with.
     pub(super) executable: PathBuf,
     pub(super) drain: Drain,
+    pub(super) elsewhere: Option<Elsewhere>,
     pub(super) waker: Waker,
     pub(super) safe: SafePaths,
     pub(super) path: PathBuf,
@@ -191,6 +193,7 @@ impl Running {
         self.drain.end_watching();
         self.drain.end_events();
         self.drain.facts.stop();
+        self.elsewhere = None;
         self.drain.pass(false);
         if self.drain.alive().next().is_some() || ended.is_none() {
             self.safe.keep();
@@ -207,6 +210,9 @@ impl Running {
             self.drain.writer.note(&line);
         }
         self.drain.finish_all();
+        if let Some(line) = self.drain.without_ids() {
+            self.drain.writer.note(&line);
+        }
         if let Some(ended) = ended {
             let exe = self.executable.as_os_str().as_bytes();
             self.drain.ended.add(self.child.pid(), exe, ended.status);

@@ -80,7 +80,7 @@ pub fn executable(pid: u32) -> Option<String> {
     Some(path.to_string_lossy().into_owned())
 }
 
-/// A process's credentials and pid namespaces, from
+/// A process's credentials, pid namespaces and filters, from
 /// [`/proc/PID/status`](https://man7.org/linux/man-pages/man5/proc_pid_status.5.html).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
@@ -90,9 +90,11 @@ pub struct Status {
     pub group: [u32; 2],
     /// Its pids in the pid namespace of `/proc` and in each nested one. Empty before Linux 4.1.
     pub pids: Vec<u32>,
+    /// Number of filters of system calls that it runs under. `None` before Linux 5.9, and where the kernel has none.
+    pub filters: Option<u32>,
 }
 
-/// The status of a process, given by its pid or "self".
+/// The status of a process, given by its pid, "self", or "PID/task/TID" for one of its threads.
 pub fn status(pid: &str) -> Option<Status> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let numbers = |name: &str| -> Vec<u32> {
@@ -100,7 +102,8 @@ pub fn status(pid: &str) -> Option<Status> {
         line.map_or_else(Vec::new, |line| line.split_whitespace().filter_map(|word| word.parse().ok()).collect())
     };
     let two = |numbers: Vec<u32>| Some([*numbers.first()?, *numbers.get(1)?]);
-    Some(Status { user: two(numbers("Uid:"))?, group: two(numbers("Gid:"))?, pids: numbers("NSpid:") })
+    let filters = numbers("Seccomp_filters:").first().copied();
+    Some(Status { user: two(numbers("Uid:"))?, group: two(numbers("Gid:"))?, pids: numbers("NSpid:"), filters })
 }
 
 /// Initial environment of a process. `None` where uu may not read it, and for a process that has just ended, which has

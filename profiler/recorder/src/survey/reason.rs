@@ -13,7 +13,8 @@ use uunwind_ring::ENV_SESSION;
 pub enum Reason {
     /// It is a child, and --no-children was given.
     Child,
-    PidNamespace,
+    /// It is in another pid namespace, and did not ask uu what it is there.
+    PidNamespace(Apart),
     /// The loader treats it as set-user-ID ([secure-execution
     /// mode](https://man7.org/linux/man-pages/man8/ld.so.8.html)).
     OtherRights,
@@ -28,14 +29,56 @@ pub enum Reason {
     Static,
     /// A child that shares its parent's memory.
     Vfork,
+    /// A child with a copy of its parent's memory, which libc did not make, so that nothing of uu's was called in it.
+    Cloned,
     /// No reason was found.
     Unknown,
+}
+
+/// Why a process in another pid namespace did not ask uu.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Apart {
+    /// It is in another network namespace, too, where there is no socket of uu's.
+    Network,
+    /// It runs under more filters of system calls than uu, which may forbid sockets.
+    Filters,
+    /// It sees no `/proc`, so that it does not know whether it runs under filters.
+    Proc,
+    Unknown,
+}
+
+impl Apart {
+    fn of(process: &Seen, filters: Option<u32>, own: Option<u32>) -> Apart {
+        let network = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
+        let theirs = network(&process.pid.to_string());
+        if theirs.is_some() && theirs != network("self") {
+            return Apart::Network;
+        }
+        if filters.unwrap_or(0) > own.unwrap_or(0) {
+            return Apart::Filters;
+        }
+        match sees(process.pid, Path::new("/proc/stat")) {
+            Some(false) => Apart::Proc,
+            _ => Apart::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for Apart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Apart::Network => " and another network namespace",
+            Apart::Filters => ", under a filter of system calls",
+            Apart::Proc => " without a /proc",
+            Apart::Unknown => "",
+        })
+    }
 }
 
 impl Reason {
     /// Whether this reason rules out that the process will be recorded.
     pub fn is_certain(&self) -> bool {
-        !matches!(self, Reason::Vfork | Reason::Unknown)
+        !matches!(self, Reason::Vfork | Reason::Cloned | Reason::Unknown | Reason::PidNamespace(Apart::Unknown))
     }
 
     /// Whether the process should have been recorded.
@@ -48,9 +91,9 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::Child => write!(f, "children are not recorded with --no-children"),
-            Reason::PidNamespace => write!(
+            Reason::PidNamespace(apart) => write!(
                 f,
-                "it is in another pid namespace (a container, unshare, bwrap), where uu cannot be found. Run uu inside it"
+                "it is in another pid namespace{apart} (a container, unshare, bwrap), where uu cannot be found. Run uu inside it"
             ),
             Reason::OtherRights => write!(
                 f,
@@ -83,6 +126,10 @@ impl fmt::Display for Reason {
                 f,
                 "it shares its parent's memory (vfork, or clone with CLONE_VM), where only the parent's own threads are sampled"
             ),
+            Reason::Cloned => write!(
+                f,
+                "it was made by clone(2) itself, as by bwrap, not by fork: it is recorded once it executes a program, or forks"
+            ),
             Reason::Unknown => write!(f, "uu's object did not begin to record in it; the reason is not known"),
         }
     }
@@ -94,6 +141,8 @@ pub struct Own {
     ids: [u32; 2],
     /// Number of pid namespaces from that of /proc to uu's own, both included.
     namespaces: usize,
+    /// Number of filters of system calls that uu runs under.
+    filters: Option<u32>,
     /// File name of the preloaded object; empty: the program ran before uu, which has put the sampler in.
     preload: PathBuf,
     without_children: bool,
@@ -103,7 +152,8 @@ impl Own {
     pub fn new(preload: PathBuf, without_children: bool) -> Own {
         let own = status("self").unwrap_or_default();
         let preload = preload.file_name().map_or(PathBuf::new(), PathBuf::from);
-        Own { ids: [own.user[1], own.group[1]], namespaces: own.pids.len(), preload, without_children }
+        let (ids, namespaces) = ([own.user[1], own.group[1]], own.pids.len());
+        Own { ids, namespaces, filters: own.filters, preload, without_children }
     }
 
     /// Why a process has no block. `None` when it has ended in the meantime.
@@ -117,16 +167,13 @@ impl Own {
         }
         let status = status(&seen.pid.to_string())?;
         let ids = [status.user[1], status.group[1]];
-        if status.pids.len() > self.namespaces {
-            return Some(Reason::PidNamespace);
-        }
         if status.user[0] != status.user[1] || status.group[0] != status.group[1] {
             return Some(Reason::OtherRights);
         }
         if has_mapping(seen.pid, SESSION_MAPPING) == Some(true) {
             // The mapping is its parent's, which is recorded. The environment says nothing then, since setproctitle may
             // have overwritten it.
-            return Some(if share_memory(seen.pid, seen.parent) { Reason::Vfork } else { Reason::Unknown });
+            return Some(if share_memory(seen.pid, seen.parent) { Reason::Vfork } else { Reason::Cloned });
         }
         if let Some(environment) = environment(seen.pid) {
             if let Some(reason) = self.lacks(seen.pid, &environment) {
@@ -139,6 +186,9 @@ impl Own {
         match traits(&uunwind_elf::process::file(seen.pid, "exe")) {
             Ok(traits) if traits.interpreter.is_none() => Some(Reason::Static),
             _ if share_memory(seen.pid, seen.parent) => Some(Reason::Vfork),
+            _ if status.pids.len() > self.namespaces => {
+                Some(Reason::PidNamespace(Apart::of(seen, status.filters, self.filters)))
+            }
             _ => Some(Reason::Unknown),
         }
     }
