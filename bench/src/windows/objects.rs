@@ -61,15 +61,18 @@ pub fn print(rounds: usize) {
     // SAFETY: the function's type (dlfcn.h).
     let find = unsafe { std::mem::transmute::<*mut c_void, DlFindObjectFn>(find) };
     println!("\n### First lookup of a walk among dlopen'ed objects, ns (median of {rounds} rounds)\n");
-    println!("| objects | _dl_find_object | ours | ratio | ours, the loader's counters not found |");
-    println!("|---|---|---|---|---|");
+    println!("| objects | _dl_find_object | ours | ratio | ours, the loader's counters not found | ours, by the loader's list |");
+    println!("|---|---|---|---|---|---|");
     let mut pcs = Vec::new();
     for count in [10, 100, 1000] {
         open(count, &folder, &mut pcs);
         // SAFETY: all-zero is the empty table.
-        let tables: [Box<Objects>; 2] = [(); 2].map(|()| unsafe { Box::<Objects>::new_zeroed().assume_init() });
-        tables.iter().for_each(|objects| objects.set_finder(find));
+        let tables: [Box<Objects>; 3] = [(); 3].map(|()| unsafe { Box::<Objects>::new_zeroed().assume_init() });
+        tables[..2].iter().for_each(|objects| objects.set_finder(find));
         watch(tables[0].loads());
+        // As where the loader has no such function (glibc before 2.35).
+        watch(tables[2].loads());
+        assert!(tables[2].use_list(&mut Reader::new(Mode::Probed)), "the loader's list is not found");
         let mut random = Random::new(3);
         let order: Vec<u64> = (0..1 << 15).map(|_| pcs[random.number() as usize % pcs.len()]).collect();
         let ours = |objects: &Objects| {
@@ -88,15 +91,15 @@ pub fn print(rounds: usize) {
                 assert_eq!(unsafe { find(black_box(order[i]) as *mut c_void, result.as_mut_ptr().cast()) }, 0);
             })
         };
-        let mut columns = [vec![], vec![], vec![], vec![]];
+        let mut columns = [vec![], vec![], vec![], vec![], vec![]];
         for _ in 0..rounds {
-            let (t, o, c) = (theirs(), ours(&tables[0]), ours(&tables[1]));
-            for (column, value) in columns.iter_mut().zip([t, o, o / t, c]) {
+            let (t, o, c, l) = (theirs(), ours(&tables[0]), ours(&tables[1]), ours(&tables[2]));
+            for (column, value) in columns.iter_mut().zip([t, o, o / t, c, l]) {
                 column.push(value);
             }
         }
-        let [t, o, ratio, c] = columns.map(median);
-        println!("| {count} | {t:.0} | {o:.0} | x{ratio:.2} | {c:.0} |");
+        let [t, o, ratio, c, l] = columns.map(median);
+        println!("| {count} | {t:.0} | {o:.0} | x{ratio:.2} | {c:.0} | {l:.0} |");
     }
     let _ = std::fs::remove_dir_all(folder);
 }

@@ -5,6 +5,7 @@ use rustix::process::{getrlimit, Resource};
 use std::fs;
 use std::path::Path;
 use uunwind_elf::files;
+use uunwind_recorder::kernel::clock::KernelClock;
 use uunwind_remote::{trial, DumpError};
 
 /// What is found of one thing.
@@ -26,6 +27,8 @@ struct System {
     glibc: Option<String>,
     /// kernel.perf_event_paranoid; `None`: the kernel has no perf events.
     paranoid: Option<i32>,
+    /// Why no perf event could be opened, though that was tried.
+    no_events: Option<String>,
     /// kernel.yama.ptrace_scope; empty without Yama.
     scope: String,
     /// Why a process that is nobody's child could not be traced, if that was tried and refused.
@@ -44,6 +47,8 @@ struct System {
     address_space: Option<u64>,
 }
 
+/// Rate in Hz of the perf event that is tried.
+const EVENTS: u32 = 99;
 /// Linux's numbers of capabilities (capabilities(7)).
 const CAP_SYS_PTRACE: u32 = 19;
 const CAP_SYS_ADMIN: u32 = 21;
@@ -95,6 +100,7 @@ impl System {
             kernel: text("/proc/sys/kernel/osrelease"),
             glibc: own_glibc(),
             paranoid: text("/proc/sys/kernel/perf_event_paranoid").parse().ok(),
+            no_events: KernelClock::new(EVENTS, false, None, false).err(),
             scope: text("/proc/sys/kernel/yama/ptrace_scope"),
             untraceable: untraceable(),
             capabilities: u64::from_str_radix(&field("CapEff:"), 16).unwrap_or(0),
@@ -106,7 +112,7 @@ impl System {
                 .or(named),
             in_namespaces: [
                 text("/proc/self/uid_map").split_ascii_whitespace().last() != Some("4294967295"),
-                field("NSpid:").split_ascii_whitespace().count() > 1 || !fs::exists("/proc/2").unwrap_or(true),
+                field("NSpid:").split_ascii_whitespace().count() > 1 || text("/proc/2/comm") != "kthreadd",
             ],
             address_space: getrlimit(Resource::As).current,
         }
@@ -169,6 +175,10 @@ impl System {
             ),
             None => "the kernel has none".to_owned(),
         };
+        if let (Some(_), true, Some(why)) = (self.paranoid, may, &self.no_events) {
+            let means = format!("`uu record --kernel` is not possible: a try was refused.\n{}", wrapped(why));
+            return Row { what: "perf events", good: false, found, means };
+        }
         let means = match (self.paranoid, may) {
             (Some(_), true) => String::new(),
             (Some(_), false) => {
@@ -298,7 +308,8 @@ mod tests {
     #[test]
     fn what_is_missing_is_named_with_what_it_costs() {
         let refused = Some("Operation not permitted: a filter keeps uu from ptrace".to_owned());
-        let cases: [(System, &[&str]); 9] = [
+        let events = Some("perf_event_open: Operation not permitted".to_owned());
+        let cases: [(System, &[&str]); 10] = [
             (System { kernel: "4.18.0".to_owned(), ..good() }, &["--  kernel", "Linux 4.18.0", "5.10"]),
             (System { paranoid: None, ..good() }, &["--  perf events", "the kernel has none", "not possible"]),
             (System { capabilities: 0, ..good() }, &["--  perf events", "paranoid is 3; without", "kernel-events"]),
@@ -306,6 +317,7 @@ mod tests {
             (System { scope: "3".to_owned(), ..good() }, &["--  other proc", "nobody"]),
             (System { untraceable: refused, ..good() }, &["--  other proc", "a try was refused", "a filter keeps uu"]),
             (System { memory_files: false, ..good() }, &["--  system calls", "memfd_create is refused", "nothing can"]),
+            (System { no_events: events, ..good() }, &["--  perf events", "a try was refused", "perf_event_open"]),
             (System { address_space: Some(400 << 20), ..good() }, &["--  address space", "400 MB", "ulimit -v"]),
             (System { glibc: Some("2.31".to_owned()), ..good() }, &["ok  C library", "glibc 2.31", "its list", "2.35"]),
         ];
