@@ -59,7 +59,10 @@ fn printed(recording: &Recording) -> HashMap<&str, (u32, u32)> {
 fn all_is_seen(recording: &Recording, has_outer_proc: bool) {
     let said = recording.outcome.text();
     assert_eq!(recording.outcome.code(), CODE, "{said}");
-    assert!(!said.contains("not recorded") && !said.contains("nothing was sampled"), "{said}");
+    assert!(!said.contains("nothing was sampled"), "{said}");
+    // What bwrap makes by clone(2) itself may use as much as a sample.
+    let mut unrecorded = said.lines().filter(|line| line.contains("not recorded"));
+    assert!(unrecorded.all(|line| line.contains("made by clone(2) itself")), "{said}");
     let (samples, printed) = (recording.samples(), printed(recording));
     let mut processes = Vec::new();
     for work in WORK {

@@ -44,6 +44,9 @@ pub mod nr {
     pub const MUNMAP: usize = 215;
     pub const MMAP: usize = 222;
     pub const MPROTECT: usize = 226;
+    pub const MUNLOCK: usize = 229;
+    pub const MLOCKALL: usize = 230;
+    pub const MUNLOCKALL: usize = 231;
     pub const MADVISE: usize = 233;
     pub const RT_TGSIGQUEUEINFO: usize = 240;
     pub const CLONE: usize = 220;
@@ -53,6 +56,7 @@ pub mod nr {
     pub const PIPE2: usize = 59;
     pub const PRLIMIT64: usize = 261;
     pub const MEMFD_CREATE: usize = 279;
+    pub const MLOCK2: usize = 284;
     pub const CLOSE_RANGE: usize = 436;
 }
 

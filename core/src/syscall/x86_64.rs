@@ -34,6 +34,9 @@ pub mod nr {
     pub const KILL: usize = 62;
     pub const FCNTL: usize = 72;
     pub const SIGALTSTACK: usize = 131;
+    pub const MUNLOCK: usize = 150;
+    pub const MLOCKALL: usize = 151;
+    pub const MUNLOCKALL: usize = 152;
     pub const PRCTL: usize = 157;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
@@ -53,6 +56,7 @@ pub mod nr {
     pub const RT_TGSIGQUEUEINFO: usize = 297;
     pub const PRLIMIT64: usize = 302;
     pub const MEMFD_CREATE: usize = 319;
+    pub const MLOCK2: usize = 325;
     pub const CLOSE_RANGE: usize = 436;
 }
 

@@ -13,6 +13,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use uunwind_core::syscall::{self, nr};
+use uunwind_preload::locked_memory;
 
 /// Addresses in a bucket.
 const WAYS: usize = 7;
@@ -66,16 +67,15 @@ impl Live {
         const MADV_WIPEONFORK: usize = 18;
         let buckets = buckets.next_power_of_two();
         let bytes = Live::bytes(buckets);
-        let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
-        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize;
         // SAFETY: a new mapping at an address of the kernel's choice, and advice about it.
         let base = unsafe {
-            let at = syscall::call(nr::MMAP, [0, bytes, protection, flags, usize::MAX, 0]);
+            let at = locked_memory::map(0, bytes, libc::MAP_NORESERVE);
             let Ok(base) = usize::try_from(at) else { return false };
             if !uunwind_preload::injected::keeps(base, bytes) {
                 syscall::call(nr::MUNMAP, [base, bytes, 0, 0, 0, 0]);
                 return false;
             }
+            locked_memory::is_ours(base, bytes);
             syscall::call(nr::MADVISE, [base, bytes, MADV_DONTDUMP, 0, 0, 0]);
             syscall::call(nr::MADVISE, [base, bytes, MADV_WIPEONFORK, 0, 0, 0]);
             base

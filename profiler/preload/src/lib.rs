@@ -27,6 +27,7 @@
 //! pause           whether the process is recorded now
 //! labels          the threads' labels
 //! address_space   limits of address space, without what uu has reserved
+//! locked_memory   memory that the program locks, without uu's
 //! elsewhere       a recorder in another pid or user namespace
 //! program         what the program may ask of its recording
 //! clock           the time, without a system call
@@ -66,6 +67,7 @@ mod handler;
 pub mod injected;
 mod labels;
 mod late;
+pub mod locked_memory;
 mod openings;
 mod pause;
 mod plugins;

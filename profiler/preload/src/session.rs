@@ -292,12 +292,10 @@ impl Session {
     /// there. Async-signal-safe.
     pub fn release(&self) {
         const MADV_DONTDUMP: usize = 16;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let (base, bytes, no_file) = (self.base as usize, self.bytes(), usize::MAX);
+        let (base, bytes) = (self.base as usize, self.bytes());
         // SAFETY: these bytes at base are a mapping of our own, and stay one.
         unsafe {
-            syscall::call(nr::MMAP, [base, bytes, protection as usize, flags as usize, no_file, 0]);
+            crate::locked_memory::map(base, bytes, libc::MAP_NORESERVE | libc::MAP_FIXED);
             syscall::call(nr::MADVISE, [base, bytes, MADV_DONTDUMP, 0, 0, 0]);
         }
     }

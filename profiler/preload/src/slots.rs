@@ -14,6 +14,7 @@ use crate::events::Countdown;
 use crate::first_tick::FirstTick;
 use crate::injected;
 use crate::labels::Labels;
+use crate::locked_memory;
 use crate::signals::VIRTUAL_SIGNALS;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use uunwind_core::syscall::{self, nr};
@@ -324,15 +325,14 @@ fn map_group(base: &AtomicPtr<u8>) -> bool {
 fn map_private(bytes: usize, wiped: usize) -> Option<*mut u8> {
     const MADV_DONTDUMP: usize = 16;
     const MADV_WIPEONFORK: usize = 18;
-    let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
-    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as usize;
     // SAFETY: a new mapping at an address of the kernel's choice.
-    let at = usize::try_from(unsafe { syscall::call(nr::MMAP, [0, bytes, protection, flags, usize::MAX, 0]) }).ok()?;
+    let at = usize::try_from(unsafe { locked_memory::map(0, bytes, libc::MAP_NORESERVE) }).ok()?;
     if !injected::keeps(at, bytes) {
         // SAFETY: mapped above, and nobody else has its address.
         unsafe { syscall::call(nr::MUNMAP, [at, bytes, 0, 0, 0, 0]) };
         return None;
     }
+    locked_memory::is_ours(at, bytes);
     // SAFETY: advice about that mapping.
     unsafe {
         syscall::call(nr::MADVISE, [at, bytes, MADV_DONTDUMP, 0, 0, 0]);
