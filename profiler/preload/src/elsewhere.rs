@@ -135,11 +135,11 @@ fn exchange(socket: usize, request: &Request) -> Option<(Answer, [i32; 2])> {
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     message.msg_control = (&raw mut control).cast();
-    message.msg_controllen = size_of::<Control>() as _;
+    message.msg_controllen = size_of::<Control>();
     let flags = (libc::MSG_CMSG_CLOEXEC | libc::MSG_WAITALL) as usize;
     // SAFETY: a message whose parts live until the call is over.
     let got = again(|| unsafe { syscall::call(nr::RECVMSG, [socket, (&raw mut message) as usize, flags, 0, 0, 0]) })?;
-    let bytes = (message.msg_controllen as usize).saturating_sub(size_of::<libc::cmsghdr>());
+    let bytes = message.msg_controllen.saturating_sub(size_of::<libc::cmsghdr>());
     let is_files = (control.head.cmsg_level, control.head.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS);
     let files = match (is_files, bytes / size_of::<i32>()) {
         (true, 2..) => control.files,

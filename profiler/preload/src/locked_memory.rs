@@ -98,11 +98,13 @@ fn lock_current(flags: c_int) -> isize {
     }
     // First what is mapped from now on, so that nothing is left out. Or that ends, as only this call can say.
     let later = flags & !MCL_CURRENT;
-    // SAFETY: takes nothing.
-    let result = match later & MCL_FUTURE != 0 {
-        true => kernel(later),
-        false if LATER.load(Ordering::Relaxed) => unsafe { syscall::call(nr::MUNLOCKALL, [0; 6]) },
-        false => 0,
+    let result = if later & MCL_FUTURE != 0 {
+        kernel(later)
+    } else if LATER.load(Ordering::Relaxed) {
+        // SAFETY: takes nothing.
+        unsafe { syscall::call(nr::MUNLOCKALL, [0; 6]) }
+    } else {
+        0
     };
     if result != 0 {
         return result;
