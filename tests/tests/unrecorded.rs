@@ -78,8 +78,8 @@ fn a_proc_of_another_pid_namespace() {
     assert!(outcome.stderr.contains("/proc belongs to another pid namespace"), "{}", outcome.text());
 }
 
-/// A process that was not executed in a pid namespace, but forked, has the recorder's memory. It is recorded; its parent
-/// there, which no fork has made, is not.
+/// A process that was not executed in a pid namespace, but forked, has the recorder's memory. It is recorded; its
+/// parent there, which no fork has made, is not.
 #[test]
 fn a_fork_in_a_pid_namespace_with_its_own_proc() {
     let scratch = paths::scratch("nested");

@@ -1,10 +1,10 @@
 //! A program that locks all of its memory ([mlockall(2)](https://man7.org/linux/man-pages/man2/mlock.2.html)) locks its
-//! own: not the rings and tables that uu has mapped, which are much larger than what is ever touched of them. Neither do
-//! they count for RLIMIT_MEMLOCK.
+//! own: not the rings and tables that uu has mapped, which are much larger than what is ever touched of them. Neither
+//! do they count for RLIMIT_MEMLOCK.
 //!
-//! The kernel can lock all mappings or single ones. So what is mapped now is locked one mapping after the other, without
-//! uu's; and where later ones are to be locked, too, those of uu are unlocked before they may be used ([`map`]). A
-//! program that locks its memory by a raw system call locks uu's, too.
+//! The kernel can lock all mappings or single ones. So what is mapped now is locked one mapping after the other,
+//! without uu's; and where later ones are to be locked, too, those of uu are unlocked before they may be used
+//! ([`map`]). A program that locks its memory by a raw system call locks uu's, too.
 
 use crate::process;
 use core::ffi::c_int;
@@ -127,8 +127,8 @@ fn limit() -> u64 {
     current
 }
 
-/// Whether the program may lock more than its limit (CAP_IPC_LOCK, in the first user namespace): tried by memory that is
-/// never filled with pages.
+/// Whether the program may lock more than its limit (CAP_IPC_LOCK, in the first user namespace): tried by memory that
+/// is never filled with pages.
 fn is_above_limits() -> bool {
     const MAP_LOCKED: c_int = 0x2000;
     let bytes = limit().saturating_add(PAGE) as usize;
@@ -190,8 +190,8 @@ struct Mapping {
 }
 
 impl Mapping {
-    /// Of a line of [`/proc/PID/maps`](https://man7.org/linux/man-pages/man5/proc_pid_maps.5.html). `ours_end`: where the
-    /// last one of uu's ends, which a `.bss` may follow. `None`: it is no memory of the program's (`vsyscall`).
+    /// Of a line of [`/proc/PID/maps`](https://man7.org/linux/man-pages/man5/proc_pid_maps.5.html). `ours_end`: where
+    /// the last one of uu's ends, which a `.bss` may follow. `None`: it is no memory of the program's (`vsyscall`).
     fn parse(line: &[u8], ours_end: u64) -> Option<Mapping> {
         let mut words = line.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
         let mut range = words.next()?.split(|byte| *byte == b'-');

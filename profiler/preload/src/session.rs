@@ -263,8 +263,8 @@ impl Session {
         Session { base, blocks }
     }
 
-    /// Maps the session, from these files or those that the setting names. `None` if that fails, or if the session is of
-    /// another version. `has_facts`: the recorder's facts were found, so this is its session.
+    /// Maps the session, from these files or those that the setting names. `None` if that fails, or if the session is
+    /// of another version. `has_facts`: the recorder's facts were found, so this is its session.
     pub fn map(setting: &Setting, files: Option<&Files>, has_facts: bool) -> Option<Session> {
         let place = files.map_or(Place::Proc(setting.recorder, setting.session_fd), |files| Place::Open(files.session));
         let access = if has_facts { Access::Write } else { Access::WriteIfFile };

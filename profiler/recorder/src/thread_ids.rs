@@ -1,5 +1,6 @@
 //! Ids of threads in another pid namespace: a thread block has the id that the thread has there, and the kernel says
-//! which one it has here (`NSpid` in [`/proc/PID/task/TID/status`](https://man7.org/linux/man-pages/man5/proc_pid_status.5.html)).
+//! which one it has here (`NSpid` in
+//! [`/proc/PID/task/TID/status`](https://man7.org/linux/man-pages/man5/proc_pid_status.5.html)).
 
 use crate::survey::status;
 use std::collections::HashMap;
@@ -15,8 +16,8 @@ pub struct ThreadIds {
 }
 
 impl ThreadIds {
-    /// The id here of a thread that has this one there, of a process with this id here. `None`: it has ended. Errors: the
-    /// process's threads cannot be listed, as after its end.
+    /// The id here of a thread that has this one there, of a process with this id here. `None`: it has ended. Errors:
+    /// the process's threads cannot be listed, as after its end.
     pub fn of(&mut self, pid: u32, inner: u32) -> io::Result<Option<u32>> {
         let found = self.found.get(&inner).copied();
         if let Some(outer) = found.filter(|outer| inner_id(pid, *outer) == Some(inner)) {

@@ -2,13 +2,14 @@
 //! namespace](https://man7.org/linux/man-pages/man7/pid_namespaces.7.html) or [user
 //! namespace](https://man7.org/linux/man-pages/man7/user_namespaces.7.html).
 //!
-//! It connects to a socket of the recorder's with an abstract name ([unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)),
-//! which no root directory and no mount hides, sends a [`Request`], and gets an [`Answer`]. The kernel tells the recorder
-//! which process has connected, by its id where the recorder lives.
+//! It connects to a socket of the recorder's with an abstract name
+//! ([unix(7)](https://man7.org/linux/man-pages/man7/unix.7.html)), which no root directory and no mount hides, sends a
+//! [`Request`], and gets an [`Answer`]. The kernel tells the recorder which process has connected, by its id where the
+//! recorder lives.
 //!
-//! The environment ([`crate::ENV_SOCKET`]) has `<name>:<secret>:<filters>`: the socket's name without its [`PREFIX`], the
-//! secret that a request begins with, in the hexadecimal digits that are sent, and how many filters of system calls the
-//! recorder itself runs under.
+//! The environment ([`crate::ENV_SOCKET`]) has `<name>:<secret>:<filters>`: the socket's name without its [`PREFIX`],
+//! the secret that a request begins with, in the hexadecimal digits that are sent, and how many filters of system calls
+//! the recorder itself runs under.
 
 /// What the socket's name begins with, after its zero byte.
 pub const PREFIX: [u8; 3] = *b"uu-";
