@@ -420,6 +420,7 @@ mod tests {
         let cpu = |survey: &Survey| survey.members[&shell.id()].unrecorded_cpu();
         survey.look_at(vec![shell.clone(), child.clone()], &HashMap::new(), &HashSet::new());
         assert!(cpu(&survey) >= 1 << 40);
+        survey.members.insert(child.id(), Member { recorded: Some(child.image), ..Member::default() });
         survey.look_at(vec![shell.clone(), child.clone()], &HashMap::from([(child.id(), 0)]), &HashSet::new());
         assert!((7..1 << 40).contains(&cpu(&survey)));
         assert_eq!(survey.lines(true).len(), usize::from(cpu(&survey) >= survey.period));
