@@ -1,6 +1,6 @@
-"""CPU time of programs that allocate much, sampled by uu, recorded whole by uu and by heaptrack and memray, as ratios to
-the same program alone: what the program itself uses, with what the recorders do inside it. Rounds alternate, and each
-ratio is of one round; the median, and the least and the largest.
+"""CPU time of programs that allocate much, sampled by uu, recorded whole by uu and by heaptrack and memray, as ratios
+to the same program alone: what the program itself uses, with what the recorders do inside it. Rounds alternate, and
+each ratio is of one round; the median, and the least and the largest.
 
     python3 bench/heap.py target/uu [ROUNDS]
 

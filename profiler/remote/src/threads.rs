@@ -38,8 +38,8 @@ pub const THREADS: usize = 64 * 1024;
 enum Seized {
     /// It was asked to stop.
     Asked,
-    /// It stands still. The signal that it gets when it is let go, or 0; whether the process was stopped before; and its
-    /// registers.
+    /// It stands still. The signal that it gets when it is let go, or 0; whether the process was stopped before; and
+    /// its registers.
     Stopped { signal: i32, before: bool, registers: Option<Box<Registers>> },
 }
 
@@ -266,7 +266,7 @@ fn signal_due(tid: u32, event: i32, signal: i32) -> i32 {
     }
 }
 
-/// Whether the signal that a traced thread is about to receive comes from a sampler's timer: this uu's or another one's.
+/// Whether the signal that a traced thread is about to receive comes from a sampler's timer: this uu's or another's.
 pub fn is_tick(tid: u32) -> bool {
     /// `si_code` of a signal from a POSIX timer (sigaction(2)).
     const SI_TIMER: i32 = -2;

@@ -1,8 +1,8 @@
 //! One uu at a time puts a sampler into a process, or takes one out: what another one is still building looks as if it
 //! had been left behind, and two that clean up would unmap twice.
 //!
-//! The lock is one of flock(2) on the process's folder in /proc: it ends with whoever has it, and with the process. A uu
-//! that sees the process by another /proc, that of another pid namespace, has another lock: what is unmapped is
+//! The lock is one of flock(2) on the process's folder in /proc: it ends with whoever has it, and with the process. A
+//! uu that sees the process by another /proc, that of another pid namespace, has another lock: what is unmapped is
 //! identified besides ([`super::leave::ControlMemory`]).
 
 use rustix::fs::{flock, open, FlockOperation, Mode, OFlags};

@@ -71,8 +71,8 @@ impl Undoing {
     }
 }
 
-/// Takes out what an earlier `uu` has left in a process, which nobody else changes ([`super::exclusive`]). Error: a `uu`
-/// that lives is recording it.
+/// Takes out what an earlier `uu` has left in a process, which nobody else changes ([`super::exclusive`]). Error: a
+/// `uu` that lives is recording it.
 pub fn remove_left(pid: u32) -> Result<(), Declined> {
     let mappings: Vec<Mapping> = maps::of(pid).into_iter().flatten().collect();
     let control = mappings.iter().find(|m| is_control(m));

@@ -514,8 +514,8 @@ fn needs_gate(pid: u32, flags: u32) -> bool {
     is_of_events(flags) || redirect::may_ask(pid)
 }
 
-/// Whether a process with this pid, which began then, still lives. One that has ended, of which its parent has not taken
-/// notice yet, does not.
+/// Whether a process with this pid, which began then, still lives. One that has ended, of which its parent has not
+/// taken notice yet, does not.
 fn lives(pid: u32, began: u64) -> bool {
     let has_ended = |stat: &Stat| matches!(stat.field(3), Some("Z" | "X")) && tids(pid).is_ok_and(|all| all == [pid]);
     Stat::of(pid).is_some_and(|stat| stat.number(22) == Some(began) && !has_ended(&stat))
