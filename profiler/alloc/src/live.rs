@@ -1,12 +1,12 @@
 //! The sampled allocations that live: their numbers by address.
 //!
 //! A hash table of buckets of a cache line: seven addresses, and the number of those that belong here and lie
-//! elsewhere because this one was full. A page of the heap has buckets that lie together, in its order: blocks that are
-//! allocated or freed one after the other share lines and pages of the table, too. What finds its bucket full lies where
-//! another hash says, which spreads what is dense over all of the table. An entry that goes leaves an empty place and
-//! no mark, so that a table in which much comes and goes stays as fast as at first. An address has one owner at a time, the
-//! program's, so that only places are contended for. Before the table, an array of counters that fits into a core's
-//! cache says of most addresses that they are not in it.
+//! elsewhere because this one was full. A page of the heap has buckets that lie together, in its order: blocks that
+//! are allocated or freed one after the other share lines and pages of the table, too. What finds its bucket full
+//! lies where another hash says, which spreads what is dense over all of the table. An entry that goes leaves an
+//! empty place and no mark, so that a table in which much comes and goes stays as fast as at first. An address has
+//! one owner at a time, the program's, so that only places are contended for. Before the table, an array of counters
+//! that fits into a core's cache says of most addresses that they are not in it.
 //!
 //! All of it lies in private memory of its own, which is zero in the child of a fork: what its parent has allocated
 //! is the parent's.
