@@ -4,6 +4,7 @@
 use crate::signals;
 use crate::system::File;
 use core::ffi::{c_int, CStr};
+use uunwind_stacks::decimal::decimal;
 
 /// A thread's state and signals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,19 +95,8 @@ pub fn name(tid: u32) -> [u8; 16] {
 
 /// `/proc/self/task/TID/FILE`.
 fn path_of<'p>(tid: u32, file: &[u8], path: &'p mut [u8; 64]) -> Option<&'p CStr> {
-    let mut digits = [0u8; 10];
-    let mut rest = tid;
-    let mut first = digits.len();
-    for place in digits.iter_mut().rev() {
-        *place = b'0' + (rest % 10) as u8;
-        rest /= 10;
-        first -= 1;
-        if rest == 0 {
-            break;
-        }
-    }
-    let digits = digits.get(first..)?;
-    let parts = b"/proc/self/task/".iter().chain(digits).chain(b"/").chain(file).chain(b"\0");
+    let mut digits = [0; 20];
+    let parts = b"/proc/self/task/".iter().chain(decimal(tid.into(), &mut digits)).chain(b"/").chain(file).chain(b"\0");
     for (to, from) in path.iter_mut().zip(parts) {
         *to = *from;
     }
